@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The lock word: 64 bits in shared memory, the low half of which is the futex word.
+ *
+ *   bits  0-15  owner    client index, 0: free
+ *        16-17  mode     0 free, 1 shared (kept for shared holds), 2 exclusive
+ *        18     W        somebody may sleep on the word
+ *        19     K        a waiter has been woken and has not run yet: no need to wake another
+ *        20     H        there is an heir: the next in line sleeps apart from the others
+ *        21     S        forced hand-over: while free, only the heir may take it
+ *        22     Y        yield: the lease is wanted by another node; releases go the long way
+ *        23     D        the last owner died; a robust taker is told until somebody mends it
+ *        24-63  count    of acquisitions, 40 bits; its top bit (63) is L, "leased"
+ *
+ * The daemon opens the word by giving it a range of n tokens: count = 2^40 - n, so that L is set.
+ * Each acquisition adds one. The n-th carries out of the word, L is clear, and the fast path is
+ * closed until the daemon has given the next range. A word of zeroes is free and closed, so
+ * memory that nobody prepared can never be taken. The token of a hold is bias + count, where the
+ * daemon changes bias only while the word is free and closed.
+ *
+ * owner, mode and count together are the identity of a hold. A release is a compare-and-swap from
+ * that identity: after a forced release or a lapse it fails, and can never free the next owner.
+ *
+ * What must hold, and who keeps it (tests/model steps these very functions through every
+ * interleaving of three clients and the daemon, with a death or a stop at any step):
+ *
+ *   exclusion     the word is taken only by a compare-and-swap from "free, leased".
+ *   W             whoever sleeps has seen W set in the value it sleeps on. W is cleared only by
+ *                 one who found nobody asleep, and who then wakes everybody: one may have gone to
+ *                 sleep in between.
+ *   no lost wake  a release with W and without K sets K and wakes one. A woken waiter clears K by
+ *                 its next step, whether it takes the word, sleeps again or leaves; when it leaves
+ *                 and the word is free it wakes the next (lock_leave). A wake that reached nobody
+ *                 takes K back.
+ *   the daemon    a sleeper makes sure that the slot is on the daemon's watch list. Every 10 to
+ *                 50 ms the daemon looks (lock_look): free with W means wake one more, K on a held
+ *                 word is cleared. So a stopped or killed waker, waiter or heir holds up nobody
+ *                 longer than that, and neither needs to leave a note.
+ *   fairness      a woken waiter that finds the word taken again becomes the heir: it no longer
+ *                 goes to the end of the queue, nobody behind it is woken, and once it has been
+ *                 heir for LOCK_FORCE_NS it sets S. So the queue is served in order, one at least
+ *                 per LOCK_FORCE_NS and hold, while newcomers take the word in between.
+ *   H             is a hint. An heir sleeps in the class LOCK_CLASS_HEIR; a release with H wakes
+ *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
+ *
+ *   transition         by        from                       to                       order
+ *   take               client    free L !S (heir: S too)    owner, count + 1         acquire
+ *                                woken: K cleared; heir: K, H, S cleared
+ *   release            client    identity of the hold       free; W && !K: K         release
+ *   sleep              client    any                        W (woken: !K, heir: H, S) relaxed
+ *   leave              client    any                        as sleep; free && W: K   relaxed
+ *   nobody asleep      client    K                          !K; if free !W           relaxed
+ *   mend (consistent)  client    identity of the hold, D    !D                       relaxed
+ *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S; W: K  release
+ *   close              daemon    free                       count = 0                acquire
+ *   death              daemon    owner                      free, D; W: K            release
+ *   look               daemon    W                          free: K, !H !S; held: !K relaxed
+ */
+#ifndef DLOCK_LOCKWORD_H
+#define DLOCK_LOCKWORD_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LOCK_OWNER      UINT64_C(0x000000000000ffff)
+#define LOCK_MODE       UINT64_C(0x0000000000030000)
+#define LOCK_EXCLUSIVE  UINT64_C(0x0000000000020000)
+#define LOCK_W          UINT64_C(0x0000000000040000)
+#define LOCK_K          UINT64_C(0x0000000000080000)
+#define LOCK_H          UINT64_C(0x0000000000100000)
+#define LOCK_S          UINT64_C(0x0000000000200000)
+#define LOCK_Y          UINT64_C(0x0000000000400000)
+#define LOCK_D          UINT64_C(0x0000000000800000)
+#define LOCK_ONE        UINT64_C(0x0000000001000000)
+#define LOCK_COUNT      UINT64_C(0xffffffffff000000)
+#define LOCK_L          UINT64_C(0x8000000000000000)
+#define LOCK_COUNT_SHIFT 24
+#define LOCK_COUNT_BITS  40
+
+#define LOCK_IDENTITY   (LOCK_OWNER | LOCK_MODE | LOCK_COUNT)
+
+/* What sends a taker the long way. Robust handles add LOCK_D. */
+#define LOCK_SLOW       (LOCK_OWNER | LOCK_MODE | LOCK_S | LOCK_Y | LOCK_L)
+
+/* Futex bitset classes. */
+#define LOCK_CLASS_WAITER 1u
+#define LOCK_CLASS_HEIR   2u
+#define LOCK_CLASS_ANY    3u
+
+#define LOCK_FORCE_NS 1000000u   /* an heir waits so long at most before newcomers have to stand back */
+
+#ifndef LOCK_OPS                 /* the model brings its own */
+#include "futex.h"
+#define LOCK_LOAD(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define LOCK_CAS(p, old, new, order)                                                           \
+	__atomic_compare_exchange_n((p), (old), (new), false, (order), __ATOMIC_RELAXED)
+#define LOCK_WAKE(p, n, class) futex_wake_class(lock_futex(p), (n), (class))
+#endif
+
+static inline uint32_t *lock_futex(uint64_t *word)
+{
+	return (uint32_t *)word;         /* little-endian: the low half comes first */
+}
+
+static inline bool lock_is_free(uint64_t w)
+{
+	return !(w & LOCK_OWNER);
+}
+
+static inline uint64_t lock_count(uint64_t w)
+{
+	return w >> LOCK_COUNT_SHIFT;
+}
+
+/* The count of a fresh range of n tokens, in place. n: 1 .. 2^39. */
+static inline uint64_t lock_range_word(uint64_t n)
+{
+	return (UINT64_MAX - n + 1) << LOCK_COUNT_SHIFT;
+}
+
+/* How many of a range of n the word has used up; n too where the word says what cannot be. */
+static inline uint64_t lock_range_used(uint64_t w, uint64_t n)
+{
+	uint64_t left = ((UINT64_C(1) << LOCK_COUNT_BITS) - lock_count(w)) &
+			((UINT64_C(1) << LOCK_COUNT_BITS) - 1);
+
+	return left <= n ? n - left : n;
+}
+
+/* A waiter's private state, from its first turn to taking or leaving. */
+struct lock_waiter {
+	uint64_t me;             /* owner and mode to set */
+	bool woken;              /* the last sleep ended by a wake: K may be mine */
+	bool heir;
+	bool force;              /* an heir for LOCK_FORCE_NS already */
+};
+
+static inline bool lock_may_take(uint64_t w, const struct lock_waiter *t)
+{
+	return lock_is_free(w) && (w & LOCK_L) && (!(w & LOCK_S) || t->heir);
+}
+
+static inline uint64_t lock_taken(uint64_t w, const struct lock_waiter *t)
+{
+	if (t->heir)
+		w &= ~(LOCK_K | LOCK_H | LOCK_S);
+	else if (t->woken)
+		w &= ~LOCK_K;
+	return (w & ~LOCK_MODE) + LOCK_ONE + t->me;
+}
+
+/*
+ * The word that a waiter sleeps on. Only one that was woken, and so stood first, becomes heir;
+ * whether it did shows in H of the difference.
+ */
+static inline uint64_t lock_slept(uint64_t w, const struct lock_waiter *t)
+{
+	w |= LOCK_W;
+	if (t->heir || (t->woken && !(w & LOCK_H)))
+		w |= LOCK_H;
+	if (t->heir && t->force)
+		w |= LOCK_S;
+	if (t->woken || t->heir)         /* while there is an heir, K is his */
+		w &= ~LOCK_K;
+	return w;
+}
+
+enum lock_turn {
+	LOCK_TAKEN,              /* *ret_word is the word as taken */
+	LOCK_SLEEP,              /* sleep while the word is *ret_word, in class lock_class() */
+};
+
+static inline unsigned lock_class(const struct lock_waiter *t)
+{
+	return t->heir ? LOCK_CLASS_HEIR : LOCK_CLASS_WAITER;
+}
+
+/*
+ * One turn of a waiter: takes the word, or announces the sleep. After LOCK_SLEEP the caller puts
+ * the slot on the watch list, sleeps, and sets woken to whether the sleep ended by a wake.
+ */
+static inline enum lock_turn lock_turn(uint64_t *word, struct lock_waiter *t, uint64_t *ret_word)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n;
+
+		if (lock_may_take(w, t)) {
+			n = lock_taken(w, t);
+			if (!LOCK_CAS(word, &w, n, __ATOMIC_ACQUIRE))
+				continue;
+			*ret_word = n;
+			return LOCK_TAKEN;
+		}
+		n = lock_slept(w, t);
+		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
+			continue;
+		if (t->woken && !(w & LOCK_H))
+			t->heir = true;
+		t->woken = false;
+		*ret_word = n;
+		return LOCK_SLEEP;
+	}
+}
+
+/* A wake reached nobody: take K back; where nobody sleeps on a free word, W too. */
+static inline void lock_nobody(uint64_t *word)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n;
+
+		if (!(w & LOCK_K) || (w & LOCK_H))
+			return;          /* somebody ran; or an heir is awake, and clears K itself */
+		n = lock_is_free(w) ? w & ~(LOCK_K | LOCK_W) : w & ~LOCK_K;
+		if (!LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
+			continue;
+		if (lock_is_free(w))
+			LOCK_WAKE(word, INT_MAX, LOCK_CLASS_ANY);
+		return;
+	}
+}
+
+/* The duty of whoever has just set K on a word that was w. */
+static inline void lock_wake(uint64_t *word, uint64_t w)
+{
+	if (LOCK_WAKE(word, 1, w & LOCK_H ? LOCK_CLASS_HEIR : LOCK_CLASS_ANY) == 0)
+		lock_nobody(word);
+}
+
+/* Releases the hold; false: it was lost before, and nothing is released. died: leave D behind. */
+static inline bool lock_release(uint64_t *word, uint64_t held, bool died)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n;
+
+		if ((w ^ held) & LOCK_IDENTITY)
+			return false;
+		n = w & ~(LOCK_OWNER | LOCK_MODE);
+		if (died)
+			n |= LOCK_D;
+		if (w & LOCK_W)
+			n |= LOCK_K;
+		if (!LOCK_CAS(word, &w, n, __ATOMIC_RELEASE))
+			continue;
+		if ((w & LOCK_W) && !(w & LOCK_K))
+			lock_wake(word, n);
+		return true;
+	}
+}
+
+/* A waiter gives up. What a wake or the place of the heir had put on it goes to the next. */
+static inline void lock_leave(uint64_t *word, const struct lock_waiter *t)
+{
+	if (!t->woken && !t->heir)
+		return;
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n = w;
+
+		if (t->woken || t->heir)
+			n &= ~LOCK_K;
+		if (t->heir)
+			n &= ~(LOCK_H | LOCK_S);
+		bool pass = lock_is_free(w) && (w & LOCK_W);
+		if (pass)
+			n |= LOCK_K;
+		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
+			continue;
+		if (pass)
+			lock_wake(word, n);
+		return;
+	}
+}
+
+/* After EOWNERDEAD: the state is whole again. false: the hold was lost before. */
+static inline bool lock_mend(uint64_t *word, uint64_t held)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	do {
+		if ((w ^ held) & LOCK_IDENTITY)
+			return false;
+	} while (!LOCK_CAS(word, &w, w & ~LOCK_D, __ATOMIC_RELAXED));
+	return true;
+}
+
+/*
+ * The daemon's look at a watched word: whatever wake-up a stopped or dead process owes is given.
+ * Returns whether the word wants to be watched further.
+ */
+static inline bool lock_look(uint64_t *word)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n;
+
+		if (!(w & LOCK_W)) {
+			LOCK_WAKE(word, INT_MAX, LOCK_CLASS_ANY);   /* one that cleared W may have been stopped before its wake */
+			return false;
+		}
+		if (lock_is_free(w))
+			n = (w & ~(LOCK_H | LOCK_S)) | LOCK_K;
+		else
+			n = w & ~LOCK_K;
+		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
+			continue;
+		if (lock_is_free(w))
+			lock_wake(word, n);
+		return true;
+	}
+}
+
+/*
+ * The daemon, of a client that is gone: frees what it owned, and gives the wake-ups that it may
+ * have owed. Returns whether it owned the word.
+ */
+static inline bool lock_died(uint64_t *word, uint32_t client)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n = w & ~(LOCK_K | LOCK_H | LOCK_S);
+		bool owned = (w & LOCK_OWNER) == client;
+
+		if (owned)
+			n = (n & ~(LOCK_OWNER | LOCK_MODE)) | LOCK_D;
+		if (lock_is_free(n) && (n & LOCK_W))
+			n |= LOCK_K;
+		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELEASE))
+			continue;
+		if (n & LOCK_K)
+			lock_wake(word, n);
+		return owned;
+	}
+}
+
+/*
+ * The daemon gives a range of n tokens to a word that is free and closed. false: it is not, and
+ * nothing has changed. The bias must be in place before.
+ */
+static inline bool lock_grant(uint64_t *word, uint64_t n)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), g;
+
+		if (!lock_is_free(w) || (w & LOCK_L))
+			return false;
+		g = lock_range_word(n) | (w & (LOCK_W | LOCK_D | LOCK_Y));
+		if (w & LOCK_W)
+			g |= LOCK_K;
+		if (!LOCK_CAS(word, &w, g, __ATOMIC_RELEASE))
+			continue;
+		if (g & LOCK_K)
+			lock_wake(word, g);
+		return true;
+	}
+}
+
+/* The daemon closes a free word. true: *ret_was is what it was. false: somebody owns it. */
+static inline bool lock_close(uint64_t *word, uint64_t *ret_was)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	do {
+		if (!lock_is_free(w))
+			return false;
+	} while (!LOCK_CAS(word, &w, w & ~LOCK_COUNT, __ATOMIC_ACQUIRE));
+	*ret_was = w;
+	return true;
+}
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What daemon and clients share in memory. Fixed-width little-endian types, no pointers.
+ *
+ * A space's segment (read-write for its clients, RUN/shm/SPACE):
+ *
+ *   offset 0          head            what this is, written once
+ *   SEG_BITS2_OFF     bits, level 2   one bit per 64-bit word of level 1
+ *   SEG_BITS1_OFF     bits, level 1   one bit per slot; SEG_WATCH and SEG_WANT
+ *   SEG_AREA_OFF      client areas    one page per client index: its waiting threads, for display
+ *   SEG_SLOT_OFF      slots           one cache line per open name
+ *
+ * The file has its full size from the start and is sparse; the daemon allocates a chunk
+ * (fallocate) before it hands out anything in it, so a full tmpfs is an error at open, never a
+ * SIGBUS. Whoever may open the space may scribble over all of it: the daemon copies, then checks.
+ *
+ * The node page (read-only for clients, RUN/shm/node) has a line per space with the deadline
+ * after which a client must not rely on that space. Line 0 is the node's own.
+ *
+ * Bits. A client that sets W puts the slot on the daemon's watch list: it sets the slot's bit in
+ * SEG_WATCH, unless it is set, and rings the bell. The daemon clears the bit when it drops the
+ * slot, and looks at W once more after that. A client that needs tokens sets the bit in SEG_WANT
+ * and rings. Bits are set level 1 first; the daemon clears level 2 first.
+ *
+ * The bell of a space is a FIFO, RUN/shm/SPACE.bell, open for reading and writing on both sides:
+ * so it outlives the daemon, a ring meanwhile is kept, and nobody gets SIGPIPE (an eventfd would
+ * be lost with the daemon's process).
+ */
+#ifndef DLOCK_SEGMENT_H
+#define DLOCK_SEGMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SEG_MAGIC       UINT64_C(0x3147455342434c44)    /* "DLCBSEG1" */
+#define SEG_MAJOR       1
+#define SEG_MINOR       0
+
+#define SEG_SLOTS_MAX   (UINT32_C(1) << 20)             /* names open at a time in a space */
+#define SEG_CLIENTS_MAX (UINT32_C(1) << 16)             /* indices 1 .. 65535 */
+#define SEG_AREA_SIZE   4096u
+#define SEG_CHUNK_SLOTS 1024u                           /* allocated together: 64 KiB */
+
+enum seg_bits { SEG_WATCH, SEG_WANT, SEG_BITS };
+
+struct seg_head {
+	uint64_t magic;
+	uint16_t major, minor;
+	uint32_t must_understand;        /* bits unknown to a client: it must not use the segment */
+	uint64_t generation;             /* never used twice; the ledger and the node page know it */
+	uint32_t slot_size, area_size;
+	uint32_t slots_max, clients_max;
+	uint64_t bits2_off, bits1_off, area_off, slot_off, size;
+};
+
+struct seg_slot {
+	uint64_t word;                   /* lockword.h */
+	uint64_t bias;                   /* token of a hold = bias + its count; the daemon writes it while the word is closed */
+	uint64_t reserved[6];
+};
+
+/* A thread that waits, for display only: nothing depends on it. */
+struct seg_cell {
+	uint32_t slot_plus_one;          /* 0: not in use */
+	uint32_t tid;                    /* as the thread sees itself */
+	uint64_t since_ns;               /* CLOCK_BOOTTIME */
+};
+#define SEG_CELLS (SEG_AREA_SIZE / sizeof(struct seg_cell))
+
+#define SEG_L1_WORDS (SEG_SLOTS_MAX / 64)
+#define SEG_L2_WORDS (SEG_L1_WORDS / 64)
+
+#define SEG_BITS2_OFF UINT64_C(4096)
+#define SEG_BITS1_OFF UINT64_C(8192)
+#define SEG_AREA_OFF  (UINT64_C(1) << 20)
+#define SEG_SLOT_OFF  (SEG_AREA_OFF + (uint64_t)SEG_CLIENTS_MAX * SEG_AREA_SIZE)
+#define SEG_SIZE      (SEG_SLOT_OFF + (uint64_t)SEG_SLOTS_MAX * sizeof(struct seg_slot))
+
+_Static_assert(sizeof(struct seg_slot) == 64, "one cache line");
+_Static_assert(sizeof(struct seg_cell) == 16, "layout");
+_Static_assert(sizeof(struct seg_head) <= 4096, "layout");
+_Static_assert(SEG_BITS * SEG_L2_WORDS * 8 <= 4096, "level 2 fits its page");
+_Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_AREA_OFF, "level 1 fits");
+
+/* Deadlines. NEVER is what the embedded store publishes; 0 is "gone". */
+#define NODE_NEVER  UINT64_MAX
+#define NODE_GONE   UINT64_C(0)
+#define NODE_LINES  1024u            /* line 0: the node; 1 ..: spaces */
+#define NODE_MAGIC  UINT64_C(0x3145444f4e434c44)        /* "DLCNODE1" */
+
+struct node_line {
+	uint64_t ticks;                  /* counter value before which the space is good without another look; 0: ask ns */
+	uint64_t ns;                     /* CLOCK_BOOTTIME deadline; NODE_GONE: whatever was held is lost */
+	uint64_t generation;             /* of the segment that this line speaks of; 0: none */
+	uint64_t session;                /* line 0 only */
+	uint64_t magic;                  /* line 0 only */
+	uint64_t reserved[3];
+};
+#define NODE_PAGE_SIZE (NODE_LINES * sizeof(struct node_line))
+
+_Static_assert(sizeof(struct node_line) == 64, "one cache line");
+
+static inline uint64_t *seg_level2(void *base, enum seg_bits which)
+{
+	return (uint64_t *)((char *)base + SEG_BITS2_OFF) + which * SEG_L2_WORDS;
+}
+
+static inline uint64_t *seg_level1(void *base, enum seg_bits which)
+{
+	return (uint64_t *)((char *)base + SEG_BITS1_OFF) + which * SEG_L1_WORDS;
+}
+
+static inline struct seg_slot *seg_slot(void *base, uint32_t slot)
+{
+	return (struct seg_slot *)((char *)base + SEG_SLOT_OFF) + slot;
+}
+
+static inline struct seg_cell *seg_cells(void *base, uint32_t client)
+{
+	return (struct seg_cell *)((char *)base + SEG_AREA_OFF + (uint64_t)client * SEG_AREA_SIZE);
+}
+
+/*
+ * Sets the slot's bit. Returns whether it was clear before: then the bell has to be rung.
+ * Sequentially consistent with the daemon's seg_bit_clear(): either this sees the bit clear, or
+ * the daemon's look after clearing sees what the caller wrote to the word before.
+ */
+static inline bool seg_bit_set(void *base, enum seg_bits which, uint32_t slot)
+{
+	uint64_t *one = &seg_level1(base, which)[slot / 64];
+	uint64_t bit = UINT64_C(1) << (slot % 64);
+
+	if (__atomic_load_n(one, __ATOMIC_SEQ_CST) & bit)
+		return false;
+	if (__atomic_fetch_or(one, bit, __ATOMIC_SEQ_CST) & bit)
+		return false;
+	__atomic_fetch_or(&seg_level2(base, which)[slot / 4096], UINT64_C(1) << (slot / 64 % 64),
+			  __ATOMIC_SEQ_CST);
+	return true;
+}
+
+static inline void seg_bit_clear(void *base, enum seg_bits which, uint32_t slot)
+{
+	__atomic_fetch_and(&seg_level1(base, which)[slot / 64], ~(UINT64_C(1) << (slot % 64)),
+			   __ATOMIC_SEQ_CST);
+}
+
+#endif
