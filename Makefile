@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# What can be asked for ("make help" lists it). How things are built: scripts/Makefile.build, docs/HACKING.md.
+
+VERSION := 0.1.0
+O ?= build
+V ?=
+T ?=
+
+srctree := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+override O := $(abspath $(O))
+MAKEFLAGS += -rR --no-print-directory
+
+.PHONY: all tests benches check sanitize bench demo install uninstall clean tags help
+all:
+
+# These look again at what is installed, so each builds in a make of its own.
+outer := check sanitize bench demo clean tags help
+ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
+include $(srctree)/scripts/Makefile.build
+include $(srctree)/scripts/Makefile.install
+endif
+
+again = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) -f $(srctree)/Makefile
+deps := $(srctree)/scripts/deps
+run-tests := $(srctree)/scripts/run-tests
+
+check:
+	@$(deps) check
+	+@$(again) O=$(O) tests
+	@$(run-tests) $(if $(T),--only '$(T)') $(O)/tests.list
+
+sanitize:
+	@$(deps) check
+	+@$(again) O=$(O)/asan SANITIZE=address,undefined tests
+	+@$(again) O=$(O)/tsan SANITIZE=thread tests
+	@$(run-tests) $(if $(T),--only '$(T)') --logs $(O)/test-logs $(O)/asan/tests.list $(O)/tsan/tests.list
+
+bench:
+	@$(deps) check
+	+@$(again) O=$(O) benches
+	@$(run-tests) --bench $(if $(T),--only '$(T)') $(O)/bench.list
+
+demo:
+	@$(deps) build
+	+@$(again) O=$(O) all
+	@O=$(O) $(srctree)/scripts/demo
+
+# The mark says that this folder is ours to remove.
+clean:
+	@if [ -e $(O)/.dlock-build ]; then rm -rf $(O); fi
+
+tags:
+	@cd $(srctree) && git ls-files '*.[ch]' | ctags -L -
+
+help:
+	@echo 'make               the library, the daemon and the command, in $(O)'
+	@echo 'make demo          installs what is missing, builds, shows what dlock does'
+	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
+	@echo 'make sanitize      the tests under ASan and UBSan, then the threaded ones under TSan'
+	@echo 'make bench         the measurements (T=pattern: some)'
+	@echo 'make install       to DESTDIR, under PREFIX (/usr/local); make uninstall takes it away'
+	@echo 'make clean, tags'
+	@echo 'make FOLDER/NAME   one program, library or test'
+	@echo
+	@echo 'O=DIR output folder   V=1 whole command lines   CC=clang   CFLAGS=, LDFLAGS= yours'
+	@echo 'SANITIZE=address,undefined   WERROR=1'
