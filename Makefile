@@ -18,6 +18,7 @@ all:
 outer := check sanitize bench demo clean tags help
 ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
 include $(srctree)/scripts/Makefile.build
+include $(srctree)/scripts/Makefile.tests
 include $(srctree)/scripts/Makefile.install
 endif
 
@@ -61,7 +62,7 @@ help:
 	@echo 'make bench         the measurements (T=pattern: some)'
 	@echo 'make install       to DESTDIR, under PREFIX (/usr/local); make uninstall takes it away'
 	@echo 'make clean, tags'
-	@echo 'make FOLDER/NAME   one program, library or test'
+	@echo 'make FOLDER/NAME   one program, library or test; make FOLDER/: the objects of one folder'
 	@echo
 	@echo 'O=DIR output folder   V=1 whole command lines   CC=clang   CFLAGS=, LDFLAGS= yours'
 	@echo 'SANITIZE=address,undefined   WERROR=1'
