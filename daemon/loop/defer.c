@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What is deferred to the end of the turn. Two rings: one for this turn, one for what has run in this turn already and
+ * was queued again. A defer is on one of them exactly while its next is set.
+ */
+#include <assert.h>
+
+#include "internal.h"
+
+static void ring_append(struct loop_defer *head, struct loop_defer *d)
+{
+	d->next = head;
+	d->prev = head->prev;
+	head->prev->next = d;
+	head->prev = d;
+}
+
+static void ring_remove(struct loop_defer *d)
+{
+	d->prev->next = d->next;
+	d->next->prev = d->prev;
+	d->next = d->prev = NULL;
+}
+
+void loop_defer_init(struct loop_defer *d, void (*fn)(void *arg), void *arg)
+{
+	*d = (struct loop_defer){ .fn = fn, .arg = arg };
+}
+
+void loop_defer(struct loop *l, struct loop_defer *d)
+{
+	assert(d->fn);
+	if (d->next)
+		return;
+	ring_append(l->turn > 0 && d->turn == l->turn ? &l->deferred_next : &l->deferred, d);
+}
+
+void loop_defer_cancel(struct loop *l, struct loop_defer *d)
+{
+	(void)l;
+	if (d && d->next)
+		ring_remove(d);
+}
+
+void defers_init(struct loop *l)
+{
+	l->deferred.next = l->deferred.prev = &l->deferred;
+	l->deferred_next.next = l->deferred_next.prev = &l->deferred_next;
+}
+
+void defers_run(struct loop *l)
+{
+	struct loop_defer *d;
+
+	while ((d = l->deferred.next) != &l->deferred) {
+		ring_remove(d);
+		d->turn = l->turn;
+		d->fn(d->arg);
+	}
+	while ((d = l->deferred_next.next) != &l->deferred_next) {
+		ring_remove(d);
+		ring_append(&l->deferred, d);
+	}
+}
+
+/* Before the first turn there may be some of this turn too. */
+bool defers_left(const struct loop *l)
+{
+	return l->deferred.next != &l->deferred;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the files of the loop share: the loop's own state, and what each contributes to a turn. */
+#ifndef DLOCK_LOOP_INTERNAL_H
+#define DLOCK_LOOP_INTERNAL_H
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loop.h"
+#include "ring.h"
+#include "source.h"
+
+/* A completion's tag is the address of its source, or one of these. */
+#define TAG_IGNORED 0
+#define TAG_TIMEOUT 1
+
+struct timers {
+	struct loop_timer *first; /* a pairing heap */
+	uint64_t serial;	  /* of the last that was set: keeps the order within a moment */
+	bool running;
+	nsec_t armed_at; /* the kernel's one timeout; NSEC_NEVER: none. Too early is harmless */
+	struct __kernel_timespec armed; /* read when it is submitted */
+};
+
+struct signals {
+	int fd; /* a signalfd; -1: none yet */
+	sigset_t mask;
+	struct loop_read *read;
+	struct {
+		void (*fn)(void *arg, int signo);
+		void *arg;
+	} handlers[_NSIG];
+};
+
+struct loop {
+	struct ring ring;
+	struct sources sources;
+	struct timers timers;
+	struct loop_defer deferred; /* heads of two rings: of this turn, and of the next */
+	struct loop_defer deferred_next;
+	struct signals signals;
+	uint64_t turn;
+	nsec_t now;
+	nsec_t spin;
+	bool busy; /* something happened in the last turn */
+	bool running;
+	bool stopping;
+	int code;
+};
+
+void timers_init(struct timers *ts);
+void timers_run(struct loop *l);    /* those that are due */
+bool timers_arm(struct loop *l);    /* false: the loop may not sleep, since one is due or the kernel takes no more now */
+void timers_elapsed(struct loop *l); /* the kernel's timeout has completed */
+
+void defers_init(struct loop *l);
+void defers_run(struct loop *l);
+bool defers_left(const struct loop *l); /* for the next turn */
+
+void signals_init(struct signals *s);
+void signals_done(struct signals *s);
+
+#endif

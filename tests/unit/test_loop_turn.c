@@ -1,0 +1,714 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The loop's own order: watches, timers, signals, what is deferred, and sleep. One story a test, each with a loop of its
+ * own on the real kernel. LOOP_SEED=N repeats a run whose seed was printed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "loop_fixture.h"
+
+/* --- watches --- */
+
+static void watch_calls_for_each_wake_up(void **state)
+{
+	struct seen seen = { .stop_after = 1 };
+	struct loop_watch *watch;
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	uint64_t value;
+
+	(void)state;
+	raise_event(fd);
+	assert_int_equal(loop_watch(loop, fd, POLLIN, see_ready, &seen, &watch), 0);
+	assert_int_equal(seen.calls, 0);
+	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(seen.last, POLLIN);
+	for (int i = 2; i < 10; i++) {
+		assert_int_equal(read(fd, &value, sizeof(value)), sizeof(value));
+		raise_event(fd);
+		seen.stop_after = i;
+		assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	}
+	loop_unwatch(watch);
+	raise_event(fd);
+	run_turns();
+	assert_int_equal(seen.calls, 9);
+	close(fd);
+}
+
+#define CROWD 10000
+
+static int crowd_heard(const struct seen *seen)
+{
+	int least = seen->calls;
+
+	for (int i = 1; i < CROWD; i++)
+		if (seen[i].calls < least)
+			least = seen[i].calls;
+	return least;
+}
+
+/* More completions at once than the queue has room for: the kernel ends polls, and they are armed again. */
+static void ten_thousand_watches_hear_one_event(void **state)
+{
+	struct seen *seen = calloc(CROWD, sizeof(*seen));
+	struct loop_watch **watches = calloc(CROWD, sizeof(*watches));
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	uint64_t value;
+
+	(void)state;
+	assert_true(seen && watches);
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(loop_watch(loop, fd, POLLIN, see_ready, &seen[i], &watches[i]), 0);
+	run_turns();
+	for (int round = 1; round <= 2; round++) {
+		raise_event(fd);
+		for (int wait = 0; wait < 100 && crowd_heard(seen) < round; wait++)
+			run_turns();
+		assert_true(crowd_heard(seen) >= round);
+		assert_int_equal(read(fd, &value, sizeof(value)), sizeof(value));
+	}
+	for (int i = 0; i < CROWD; i++) {
+		loop_unwatch(watches[i]);
+		seen[i].calls = 0;
+	}
+	raise_event(fd);
+	run_turns();
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(seen[i].calls, 0);
+	close(fd);
+	free(seen);
+	free(watches);
+}
+
+struct unwatcher {
+	struct loop_watch *watches[3];
+	int calls;
+};
+
+static void unwatch_all(void *arg, uint32_t revents)
+{
+	struct unwatcher *u = arg;
+
+	(void)revents;
+	u->calls++;
+	for (size_t i = 0; i < LENGTH(u->watches); i++)
+		loop_unwatch(u->watches[i]);
+}
+
+/* All three are ready in the same turn; whichever is called first ends itself and the two whose completions wait. */
+static void unwatch_ends_itself_and_others_whose_completions_wait(void **state)
+{
+	struct unwatcher u = { 0 };
+	int fds[3];
+
+	(void)state;
+	for (size_t i = 0; i < LENGTH(fds); i++) {
+		fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		assert_int_equal(loop_watch(loop, fds[i], POLLIN, unwatch_all, &u, &u.watches[i]), 0);
+	}
+	run_turns();
+	for (size_t i = 0; i < LENGTH(fds); i++)
+		raise_event(fds[i]);
+	run_turns();
+	close_all(fds, LENGTH(fds));
+	run_turns();
+	assert_int_equal(u.calls, 1);
+}
+
+/* A number that is used again must not bring the events of the one before. */
+static void descriptor_number_used_again_has_new_events_only(void **state)
+{
+	struct seen old = { 0 }, new = { .stop_after = 1 };
+	struct loop_watch *watch;
+	int fd, again, p[2];
+
+	(void)state;
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	fd = eventfd(0, EFD_CLOEXEC);
+	assert_int_equal(loop_watch(loop, fd, POLLIN, see_ready, &old, &watch), 0);
+	run_turns();
+	loop_unwatch(watch);
+	close(fd);
+	again = fcntl(p[0], F_DUPFD_CLOEXEC, fd);
+	assert_int_equal(again, fd);
+	assert_int_equal(loop_watch(loop, again, POLLIN, see_ready, &new, &watch), 0);
+	assert_int_equal(write(p[1], "x", 1), 1);
+	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(old.calls, 0);
+	loop_unwatch(watch);
+	close_all(p, 2);
+	close(again);
+}
+
+/* --- timers --- */
+
+#define TIMERS 1000
+
+struct numbered {
+	struct loop_timer timer;
+	nsec_t when;
+	int number;
+};
+
+static struct {
+	struct numbered all[TIMERS];
+	int fired[TIMERS];
+	int n;
+} timers;
+
+static void note_timer(void *arg)
+{
+	struct numbered *t = arg;
+
+	assert_true(loop_now(loop) >= t->when);
+	timers.fired[timers.n++] = t->number;
+}
+
+/* Set in any order, a third moved, a third cancelled: the rest fire by moment, and within one as they were set. */
+static void timers_fire_in_order(void **state)
+{
+	nsec_t begin = boottime() + NSEC_PER_MSEC;
+	unsigned seed = fixture_seed();
+	int expected = 0;
+
+	(void)state;
+	timers.n = 0;
+	for (int i = 0; i < TIMERS; i++) {
+		struct numbered *t = &timers.all[i];
+
+		*t = (struct numbered){ .number = i };
+		loop_timer_init(&t->timer, note_timer, t);
+		t->when = begin + (nsec_t)(rand_r(&seed) % 20) * NSEC_PER_MSEC;
+		loop_timer_set(loop, &t->timer, i % 3 == 1 ? begin : t->when);
+	}
+	for (int i = 0; i < TIMERS; i++) {
+		struct numbered *t = &timers.all[i];
+
+		if (i % 3 != 2)
+			loop_timer_set(loop, &t->timer, t->when);
+		else
+			loop_timer_cancel(loop, &t->timer);
+		expected += i % 3 != 2;
+	}
+	assert_int_equal(run_for(200 * NSEC_PER_MSEC), 99);
+	assert_int_equal(timers.n, expected);
+	for (int i = 1; i < timers.n; i++) {
+		struct numbered *a = &timers.all[timers.fired[i - 1]], *b = &timers.all[timers.fired[i]];
+
+		assert_true(a->when < b->when || (a->when == b->when && a->number < b->number));
+	}
+}
+
+struct pair {
+	struct loop_timer a, b;
+	int a_fired, b_fired;
+};
+
+static void cancel_b(void *arg)
+{
+	struct pair *p = arg;
+
+	p->a_fired++;
+	loop_timer_cancel(loop, &p->b);
+}
+
+static void count_b(void *arg)
+{
+	((struct pair *)arg)->b_fired++;
+}
+
+static void timer_cancels_another_that_is_due(void **state)
+{
+	nsec_t when = boottime() + 5 * NSEC_PER_MSEC;
+	struct pair p = { 0 };
+
+	(void)state;
+	loop_timer_init(&p.a, cancel_b, &p);
+	loop_timer_init(&p.b, count_b, &p);
+	loop_timer_set(loop, &p.a, when);
+	loop_timer_set(loop, &p.b, when);
+	run_turns();
+	assert_int_equal(p.a_fired, 1);
+	assert_int_equal(p.b_fired, 0);
+	loop_timer_cancel(loop, &p.b);
+	loop_timer_cancel(loop, NULL);
+	loop_timer_set(loop, &p.b, NSEC_NEVER);
+	run_turns();
+	assert_int_equal(p.b_fired, 0);
+}
+
+struct eager {
+	struct loop_timer timer;
+	uint64_t fired;
+	nsec_t last;
+};
+
+static void set_for_now(void *arg)
+{
+	struct eager *e = arg;
+
+	e->fired++;
+	assert_true(loop_now(loop) > e->last);
+	e->last = loop_now(loop);
+	loop_timer_set(loop, &e->timer, loop_now(loop));
+}
+
+/* It goes round as fast as it can, once a turn, and keeps neither the other timer nor the pipe waiting. */
+static void timer_that_sets_itself_for_now_starves_nobody(void **state)
+{
+	struct seen seen = { .stop_after = 1 };
+	struct eager e = { 0 };
+	struct loop_read *reader;
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	assert_int_equal(loop_read_start(loop, p[0], 8, see_bytes, &seen, &reader), 0);
+	loop_timer_init(&e.timer, set_for_now, &e);
+	loop_timer_set(loop, &e.timer, 0);
+	run_turns();
+	assert_true(e.fired > 10);
+	assert_int_equal(write(p[1], "x", 1), 1);
+	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	loop_timer_cancel(loop, &e.timer);
+	loop_read_stop(reader);
+	close_all(p, 2);
+}
+
+/* The kernel's timeout stands at the later moment already. */
+static void timer_set_for_an_earlier_moment_comes_first(void **state)
+{
+	struct loop_timer late, early;
+	nsec_t begin = boottime();
+
+	(void)state;
+	loop_timer_init(&late, stop_with, (void *)1);
+	loop_timer_init(&early, stop_with, (void *)2);
+	loop_timer_set(loop, &late, begin + 30 * NSEC_PER_SEC);
+	run_turns();
+	loop_timer_set(loop, &early, begin + 60 * NSEC_PER_MSEC);
+	assert_int_equal(loop_run(loop), 2);
+	assert_true(boottime() - begin >= 60 * NSEC_PER_MSEC);
+	assert_true(boottime() - begin < 20 * NSEC_PER_SEC);
+	loop_timer_cancel(loop, &late);
+}
+
+/* --- signals --- */
+
+static struct seen signals_seen[2];
+
+static void see_signal(void *arg, int signo)
+{
+	see(arg, signo);
+}
+
+static void add_second_signal(void *arg, int signo)
+{
+	see_signal(arg, signo);
+	assert_int_equal(loop_signal(loop, SIGUSR2, see_signal, &signals_seen[1]), 0);
+}
+
+static void signals_come_as_events(void **state)
+{
+	sigset_t before;
+
+	(void)state;
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	memset(signals_seen, 0, sizeof(signals_seen));
+	signals_seen[0].stop_after = signals_seen[1].stop_after = 1;
+	assert_int_equal(loop_signal(loop, SIGKILL, see_signal, NULL), -EINVAL);
+	assert_int_equal(loop_signal(loop, 0, see_signal, NULL), -EINVAL);
+	assert_int_equal(loop_signal(loop, SIGUSR1, add_second_signal, &signals_seen[0]), 0);
+	kill(getpid(), SIGUSR1);
+	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(signals_seen[0].last, SIGUSR1);
+	assert_int_equal(signals_seen[1].calls, 0);
+	raise(SIGUSR2);
+	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(signals_seen[1].last, SIGUSR2);
+	run_turns();
+	assert_int_equal(signals_seen[0].calls + signals_seen[1].calls, 2);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* --- deferred --- */
+
+struct coalescer {
+	struct loop_defer defer, other, again;
+	int asked, ran, other_ran, again_ran;
+};
+
+static void ask_for_defer(void *arg, const void *data, ssize_t n)
+{
+	struct coalescer *c = arg;
+
+	(void)data, (void)n;
+	c->asked++;
+	loop_defer(loop, &c->defer);
+}
+
+static void run_defer(void *arg)
+{
+	struct coalescer *c = arg;
+
+	c->ran++;
+	loop_defer(loop, &c->other);
+	loop_defer(loop, &c->again);
+	loop_defer_cancel(loop, &c->again);
+}
+
+static void run_other(void *arg)
+{
+	struct coalescer *c = arg;
+
+	c->other_ran++;
+	loop_stop(loop, 0);
+}
+
+static void run_again(void *arg)
+{
+	struct coalescer *c = arg;
+
+	if (++c->again_ran < 1000)
+		loop_defer(loop, &c->again);
+}
+
+static void coalescer_init(struct coalescer *c)
+{
+	*c = (struct coalescer){ 0 };
+	loop_defer_init(&c->defer, run_defer, c);
+	loop_defer_init(&c->other, run_other, c);
+	loop_defer_init(&c->again, run_again, c);
+}
+
+static void deferred_runs_once_after_many_requests(void **state)
+{
+	struct coalescer c;
+	struct loop_recv *recv;
+	int pair[2];
+
+	(void)state;
+	coalescer_init(&c);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(loop_recv_start(loop, pair[0], ask_for_defer, &c, &recv), 0);
+	for (int i = 0; i < 20; i++)
+		send(pair[1], "x", 1, 0);
+	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(c.asked, 20);
+	assert_int_equal(c.ran, 1);
+	assert_int_equal(c.other_ran, 1);
+	assert_int_equal(c.again_ran, 0);
+	loop_recv_stop(recv);
+	close_all(pair, 2);
+}
+
+static void deferred_that_defers_itself_runs_once_a_turn(void **state)
+{
+	struct coalescer c;
+	struct loop_timer end;
+
+	(void)state;
+	coalescer_init(&c);
+	loop_defer(loop, &c.again);
+	loop_timer_init(&end, stop_with, (void *)7);
+	loop_timer_set(loop, &end, 0);
+	assert_int_equal(loop_run(loop), 7);
+	assert_int_equal(c.again_ran, 1);
+	run_turns();
+	assert_int_equal(c.again_ran, 1000);
+}
+
+/* --- sleep --- */
+
+static long switches_of(pid_t tid)
+{
+	char path[64], line[256];
+	long n = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+struct observer {
+	pid_t tid;
+	int fd;
+	long before, after;
+};
+
+static void *observe(void *arg)
+{
+	struct observer *o = arg;
+
+	usleep(200000);
+	o->before = switches_of(o->tid);
+	usleep(1000000);
+	o->after = switches_of(o->tid);
+	raise_event(o->fd);
+	return NULL;
+}
+
+static void idle_loop_does_not_wake(void **state)
+{
+	struct seen seen = { .stop_after = 1 }, quiet = { 0 };
+	struct observer o = { .tid = gettid(), .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+	struct loop_watch *watch, *others[100];
+	int fd = eventfd(0, EFD_CLOEXEC);
+	struct loop_timer far;
+	pthread_t thread;
+	nsec_t cpu;
+
+	(void)state;
+	loop_set_spin(loop, 20 * NSEC_PER_USEC);
+	loop_timer_init(&far, stop_with, (void *)1);
+	loop_timer_set(loop, &far, boottime() + 3600 * NSEC_PER_SEC);
+	for (size_t i = 0; i < LENGTH(others); i++)
+		assert_int_equal(loop_watch(loop, fd, POLLIN, see_ready, &quiet, &others[i]), 0);
+	assert_int_equal(loop_watch(loop, o.fd, POLLIN, see_ready, &seen, &watch), 0);
+	cpu = cpu_time();
+	assert_int_equal(pthread_create(&thread, NULL, observe, &o), 0);
+	assert_int_equal(loop_run(loop), 0);
+	pthread_join(thread, NULL);
+	assert_true(o.before > 0);
+	assert_int_equal(o.before, o.after);
+	assert_true(cpu_time() - cpu < 50 * NSEC_PER_MSEC);
+	loop_timer_cancel(loop, &far);
+	close(o.fd);
+	close(fd);
+}
+
+#define TRIPS 2000
+
+static void *answer(void *arg)
+{
+	int fd = *(int *)arg;
+	char byte;
+
+	while (recv(fd, &byte, 1, 0) == 1)
+		send(fd, &byte, 1, MSG_NOSIGNAL);
+	return NULL;
+}
+
+static void send_again(void *arg, const void *data, ssize_t n)
+{
+	int *fd = arg;
+	static int trips;
+
+	assert_int_equal(n, 1);
+	if (++trips == TRIPS)
+		loop_stop(loop, 0);
+	else
+		assert_int_equal(send(*fd, data, 1, 0), 1);
+}
+
+static void spinning_loop_hears_as_a_sleeping_one_does(void **state)
+{
+	struct loop_recv *recv;
+	pthread_t thread;
+	int pair[2];
+
+	(void)state;
+	loop_set_spin(loop, 50 * NSEC_PER_USEC);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(pthread_create(&thread, NULL, answer, &pair[1]), 0);
+	assert_int_equal(loop_recv_start(loop, pair[0], send_again, &pair[0], &recv), 0);
+	send(pair[0], "x", 1, 0);
+	assert_int_equal(run_for(20 * NSEC_PER_SEC), 0);
+	loop_recv_stop(recv);
+	shutdown(pair[1], SHUT_RDWR);
+	pthread_join(thread, NULL);
+	close_all(pair, 2);
+}
+
+/* --- a storm --- */
+
+#define PLACES 64
+
+struct place {
+	struct loop_recv *recv;
+	struct loop_watch *watch;
+	struct loop_timer timer;
+	int pair[2];
+	bool open;
+};
+
+static struct {
+	struct place places[PLACES];
+	unsigned seed;
+	long events, kinds[4];
+} storm;
+
+static void storm_step(void);
+
+static void storm_bytes(void *arg, const void *data, ssize_t n)
+{
+	struct place *p = arg;
+
+	assert_true(p->open && p->recv);
+	assert_true(n <= 0 || *(const char *)data == (char)(p - storm.places));
+	storm_step();
+}
+
+static void storm_ready(void *arg, uint32_t revents)
+{
+	struct place *p = arg;
+
+	assert_true(p->open && p->watch && revents);
+	storm_step();
+}
+
+static void storm_timer(void *arg)
+{
+	assert_true(((struct place *)arg)->open);
+	storm_step();
+}
+
+static void place_open(struct place *p)
+{
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, p->pair), 0);
+	assert_int_equal(loop_recv_start(loop, p->pair[0], storm_bytes, p, &p->recv), 0);
+	assert_int_equal(loop_watch(loop, p->pair[0], POLLIN | POLLRDHUP, storm_ready, p, &p->watch), 0);
+	loop_timer_init(&p->timer, storm_timer, p);
+	p->open = true;
+}
+
+static void place_close(struct place *p)
+{
+	loop_recv_stop(p->recv);
+	loop_unwatch(p->watch);
+	loop_timer_cancel(loop, &p->timer);
+	close_all(p->pair, 2);
+	*p = (struct place){ 0 };
+}
+
+static void storm_step(void)
+{
+	storm.events++;
+	for (int i = 0; i < 2; i++) {
+		struct place *p = &storm.places[rand_r(&storm.seed) % PLACES];
+		char byte = (char)(p - storm.places);
+		int kind = rand_r(&storm.seed) % 4;
+
+		storm.kinds[kind]++;
+		if (!p->open)
+			place_open(p);
+		else if (kind == 0)
+			place_close(p);
+		else if (kind == 1)
+			loop_timer_set(loop, &p->timer, loop_now(loop) + rand_r(&storm.seed) % NSEC_PER_MSEC);
+		else if (kind == 2 || rand_r(&storm.seed) % 16)
+			(void)!send(p->pair[1], &byte, 1, MSG_NOSIGNAL);
+		else
+			shutdown(p->pair[1], SHUT_WR);
+	}
+}
+
+/* Whoever hears something opens, closes, sends and sets at random. Nobody is called after it was stopped. */
+static void storm_of_starts_and_stops_calls_nobody_that_was_stopped(void **state)
+{
+	struct loop_timer gust;
+
+	(void)state;
+	memset(&storm, 0, sizeof(storm));
+	storm.seed = fixture_seed();
+	loop_timer_init(&gust, (void (*)(void *))storm_step, NULL);
+	for (int i = 0; i < 100; i++) {
+		loop_timer_set(loop, &gust, 0);
+		assert_int_equal(run_for(3 * NSEC_PER_MSEC), 99);
+	}
+	for (size_t i = 0; i < LENGTH(storm.kinds); i++)
+		assert_true(storm.kinds[i] > 10);
+	for (size_t i = 0; i < PLACES; i++)
+		if (storm.places[i].open)
+			place_close(&storm.places[i]);
+}
+
+/* --- no io_uring --- */
+
+static int refuse_io_uring(int err)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)err),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = LENGTH(filter), .filter = filter };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* In a child, since a filter stays. Its exit status: 0 if loop_create() failed so and is explained so. */
+static int status_when_refused(int refusal, int expected, const char *explained)
+{
+	pid_t pid = fork();
+	int status = -1;
+
+	if (pid == 0) {
+		struct loop *l = NULL;
+		int err = -1;
+
+		if (refuse_io_uring(refusal) == 0)
+			err = loop_create(&l);
+		if (err != expected || l || !strstr(loop_explain(err), explained)) {
+			fprintf(stderr, "# %d: %s\n", err, loop_explain(err));
+			_exit(1);
+		}
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+static void refused_io_uring_is_explained(void **state)
+{
+	(void)state;
+	assert_int_equal(status_when_refused(EPERM, -EPERM, "io_uring"), 0);
+	assert_int_equal(status_when_refused(ENOSYS, -ENOSYS, "Linux 6.1"), 0);
+	assert_int_equal(status_when_refused(EINVAL, -EOPNOTSUPP, "Linux 6.1"), 0);
+	assert_int_equal(status_when_refused(ENOMEM, -ENOMEM, "RLIMIT_MEMLOCK"), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		story("a watch calls for each wake-up, and not after unwatch", watch_calls_for_each_wake_up),
+		story("ten thousand watches hear one event, though the queue overflows", ten_thousand_watches_hear_one_event),
+		story("a callback unwatches itself and others whose completions wait",
+		      unwatch_ends_itself_and_others_whose_completions_wait),
+		story("a descriptor number used again brings new events only", descriptor_number_used_again_has_new_events_only),
+		story("timers fire by moment, and within one as they were set", timers_fire_in_order),
+		story("a timer cancels another that is due", timer_cancels_another_that_is_due),
+		story("a timer that sets itself for now starves nobody", timer_that_sets_itself_for_now_starves_nobody),
+		story("a timer set for an earlier moment comes first", timer_set_for_an_earlier_moment_comes_first),
+		story("signals come as events, also one that is added later", signals_come_as_events),
+		story("what is deferred runs once after many requests", deferred_runs_once_after_many_requests),
+		story("what defers itself runs once a turn", deferred_that_defers_itself_runs_once_a_turn),
+		story("an idle loop does not wake in a second", idle_loop_does_not_wake),
+		story("a loop that spins hears as one that sleeps", spinning_loop_hears_as_a_sleeping_one_does),
+		story("in a storm of starts and stops nobody is called that was stopped",
+		      storm_of_starts_and_stops_calls_nobody_that_was_stopped),
+		{ "io_uring that is refused is an error that says what to do", refused_io_uring_is_explained, NULL, NULL, NULL },
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
