@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Answers on the /run socket: Varlink, interface io.dlock, read-only for whoever may connect.
+ *
+ * What must hold: a caller can neither block the daemon nor make it hold more than a bounded
+ * amount of memory; every byte of a request is checked; an answer shows the node as it is at one
+ * moment of the loop. The module knows nothing of the segment or the core: it asks its source,
+ * whose functions neither block nor keep the pointers they are given. Strings that the source
+ * hands out are valid until it returns from the call-back.
+ */
+#ifndef DLOCK_QUERY_H
+#define DLOCK_QUERY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "../units.h"
+
+struct loop;
+
+struct query_space {
+	const char *name;
+	uid_t owner;
+	gid_t group;
+	mode_t mode;
+	uint32_t names, clients, waiters;
+	const char *broken;              /* NULL, or what is wrong with it and what to do */
+};
+
+struct query_link {
+	const char *name;
+	uint32_t index, mtu;
+	bool up, running;
+	const char *const *addresses;    /* NULL-terminated, "192.0.2.1/24" */
+};
+
+struct query_node {
+	const char *name, *id;           /* id: 32 hex digits */
+	const char *version, *state;     /* "starting", "running", "stopping" */
+	const char *run_dir, *state_dir, *store;
+	uint64_t session;
+	uint32_t incarnation, epoch;
+	uint32_t clients, names;
+	uint64_t grants, refills, releases;
+	uint64_t uptime_ms;
+	const char *loss;                /* NULL, or why earlier holds were declared lost at start */
+	const char *clocksource;
+	pid_t pid;
+};
+
+/* A process that holds or waits. Fields that are not known: 0 or NULL. */
+struct query_party {
+	const char *node;
+	pid_t pid;
+	uid_t uid;
+	const char *unit, *command;
+	uint64_t token;                  /* of the hold; 0 for waiters */
+	uint64_t since_ms;               /* waiting or attached for so long */
+};
+
+struct query_name {
+	const char *space, *name, *kind; /* "lock" */
+	const char *state;               /* "free", "held", "unleased" (no lease yet) */
+	bool owner_died;                 /* the next robust holder is told */
+	uint32_t opens;                  /* handles open on this node, by process */
+	uint64_t token;                  /* the last one given out */
+	const struct query_party *holder;           /* NULL: none */
+	const struct query_party *waiters;          /* in the order of their coming */
+	size_t n_waiters;
+};
+
+struct query_event {
+	uint64_t boottime_ms, realtime_ms;
+	const char *event;               /* "attach", "detach", "open", "close", "grant", "release", "owner-died", "contended", "space-broken", "link" … */
+	const char *space, *name;        /* NULL where it has none */
+	pid_t pid;
+	uint64_t token;
+	const char *detail;
+};
+
+typedef void (*query_name_fn)(void *ctx, const struct query_name *name);
+
+struct query_source {
+	void *arg;
+	void (*node)(void *arg, struct query_node *ret);
+	void (*spaces)(void *arg, void (*fn)(void *ctx, const struct query_space *s), void *ctx);
+	void (*links)(void *arg, void (*fn)(void *ctx, const struct query_link *l), void *ctx);
+	/*
+	 * Up to max names from *cursor on (0: the first), of one space or of all (NULL). Sets *cursor
+	 * to where to go on, 0 at the end. -ENOENT: no such space.
+	 */
+	int (*names)(void *arg, const char *space, uint64_t *cursor, unsigned max, query_name_fn fn, void *ctx);
+	int (*show)(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx);      /* -ENOENT */
+	/*
+	 * Names of a space are shown to whoever may open it, and to root. groups[0] is the caller's
+	 * primary group. A space that does not exist may be seen: names and show then say -ENOENT.
+	 */
+	bool (*may_see)(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups);
+	/* For the operator: a caller was turned away. syslog priorities. NULL: nobody wants to know. */
+	void (*log)(void *arg, int priority, const char *text);
+};
+
+struct query;
+
+#define QUERY_CONNS_MAX 128              /* at once; one more is refused */
+#define QUERY_CONNS_ROOT 16              /* of these are kept for root */
+#define QUERY_CONNS_UID_MAX 32           /* of one user, except root */
+#define QUERY_STALL (5 * NSEC_PER_SEC)   /* who has left answers unread for so long makes room for others */
+
+/* Serves on listen_fd (bound, listening, non-blocking; owned by the module from now on). */
+int query_start(struct loop *loop, int listen_fd, const struct query_source *source, struct query **ret);
+void query_free(struct query *q);
+
+/* Tells all watchers. Cheap when there are none. A slow watcher loses events and is told how many. */
+void query_event(struct query *q, const struct query_event *ev);
+bool query_watched(const struct query *q);
+
+#endif

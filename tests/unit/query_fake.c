@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "query_fake.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUDE "sh -c \xff\xfe\x1b[31m\"red\"\n\xc3\xa9"
+
+static void node(void *arg, struct query_node *ret)
+{
+	const struct fake *f = arg;
+
+	*ret = (struct query_node) {
+		.name = "alpha", .id = "0123456789abcdef0123456789abcdef",
+		.version = "0.1.0", .state = "running",
+		.run_dir = f->run_dir, .state_dir = "/var/lib/dlock", .store = "file:/var/lib/dlock",
+		.session = UINT64_C(0xfedcba9876543210), .incarnation = 3, .epoch = 7,
+		.clients = 2, .names = f->n_open + f->n_private,
+		.grants = 1200, .refills = 4, .releases = 1100, .uptime_ms = 7503000,
+		.loss = f->loss, .clocksource = "tsc", .pid = 1234,
+	};
+}
+
+static void spaces(void *arg, void (*fn)(void *ctx, const struct query_space *s), void *ctx)
+{
+	const struct fake *f = arg;
+	struct query_space s = { .name = "default", .group = FAKE_GROUP, .mode = 0660, .names = f->n_open,
+				 .clients = 2, .waiters = 5 };
+	char name[32];
+
+	fn(ctx, &s);
+	s = (struct query_space) { .name = "private", .mode = 0600, .names = f->n_private, .broken = f->broken };
+	fn(ctx, &s);
+	for (unsigned i = 0; i < f->spaces_extra; i++) {
+		snprintf(name, sizeof(name), "extra%u", i);
+		s = (struct query_space) { .name = name, .mode = 0600 };
+		fn(ctx, &s);
+	}
+}
+
+static void links(void *arg, void (*fn)(void *ctx, const struct query_link *l), void *ctx)
+{
+	static const char *const local[] = { "127.0.0.1/8", "::1/128", NULL };
+	struct query_link l = { .name = "lo", .index = 1, .mtu = 65536, .up = true, .running = true,
+				.addresses = local };
+
+	(void)arg;
+	fn(ctx, &l);
+	l = (struct query_link) { .name = "eth0", .index = 2, .mtu = 1500, .up = true };
+	fn(ctx, &l);
+}
+
+static void one_name(const struct fake *f, unsigned i, query_name_fn fn, void *ctx)
+{
+	struct query_party holder = { .node = "alpha", .pid = 1000, .unit = "backup.service",
+				      .command = "/usr/bin/backup --all", .token = 70 + i, .since_ms = 3210 };
+	struct query_party waiters[5];
+	char text[32];
+	struct query_name n = {
+		.space = i < f->n_open ? "default" : "private", .name = text, .kind = "lock",
+		.state = i % 3 ? "free" : "held", .opens = 1, .token = 70 + i,
+	};
+
+	snprintf(text, sizeof(text), "n%08u", i);
+	for (unsigned w = 0; w < 5; w++)
+		waiters[w] = (struct query_party) { .node = "alpha", .pid = 2000 + (pid_t)w, .uid = 65534,
+						    .command = "worker", .since_ms = 100 * (w + 1) };
+	if (i % 3 == 0) {
+		n.holder = &holder;
+		n.waiters = waiters;
+		n.n_waiters = i % 5;
+	}
+	fn(ctx, &n);
+}
+
+static void crowd(query_name_fn fn, void *ctx)
+{
+	struct query_party *waiters = calloc(FAKE_CROWD, sizeof(*waiters));
+	struct query_party holder = { .pid = 1000, .command = RUDE, .token = INT64_MAX };
+	struct query_name n = { .space = "default", .name = "crowd", .kind = "lock", .state = "held",
+				.owner_died = true, .opens = FAKE_CROWD, .token = INT64_MAX,
+				.holder = &holder, .waiters = waiters, .n_waiters = FAKE_CROWD };
+
+	for (unsigned w = 0; waiters && w < FAKE_CROWD; w++)
+		waiters[w] = (struct query_party) { .pid = 3000 + (pid_t)w, .command = RUDE };
+	fn(ctx, &n);
+	free(waiters);
+}
+
+static int names(void *arg, const char *space, uint64_t *cursor, unsigned max, query_name_fn fn, void *ctx)
+{
+	struct fake *f = arg;
+	uint64_t i = *cursor, end = f->n_open + f->n_private;
+
+	f->asked++;
+	if (space && strcmp(space, "default") != 0 && strcmp(space, "private") != 0)
+		return -ENOENT;
+	if (space && strcmp(space, "private") == 0)
+		i = i < f->n_open ? f->n_open : i;
+	else if (space)
+		end = f->n_open;
+	for (; i < end && max > 0; i++, max--)
+		one_name(f, (unsigned)i, fn, ctx);
+	*cursor = i < end ? i : 0;
+	return 0;
+}
+
+static int show(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx)
+{
+	const struct fake *f = arg;
+	unsigned i;
+	char end;
+
+	if (strcmp(name, "crowd") == 0 && strcmp(space, "default") == 0) {
+		crowd(fn, ctx);
+		return 0;
+	}
+	if (sscanf(name, "n%8u%c", &i, &end) != 1 || i >= f->n_open + f->n_private)
+		return -ENOENT;
+	if (strcmp(space, i < f->n_open ? "default" : "private") != 0)
+		return -ENOENT;
+	one_name(f, i, fn, ctx);
+	return 0;
+}
+
+static bool may_see(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups)
+{
+	(void)arg;
+	if (strcmp(space, "private") != 0 || uid == 0)
+		return true;
+	for (size_t i = 0; i < n_groups; i++)
+		if (groups[i] == FAKE_GROUP)
+			return true;
+	return false;
+}
+
+static void keep_log(void *arg, int priority, const char *text)
+{
+	struct fake *f = arg;
+
+	(void)priority;
+	f->logs++;
+	snprintf(f->log, sizeof(f->log), "%s", text);
+}
+
+void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
+{
+	*f = (struct fake) {
+		.n_open = n_open, .n_private = n_private, .run_dir = "/run/dlock",
+		.source = { .arg = f, .node = node, .spaces = spaces, .links = links, .names = names,
+			    .show = show, .may_see = may_see, .log = keep_log },
+	};
+}
