@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One step: the event goes to member or reign, messages go to and fro until none is left, then what
+ * was left over from before is gone on with while there is room in the list.
+ */
+#include "core.h"
+
+#include "core_int.h"
+#include "range.h"
+
+/* What one piece of work may add: a grant in two actions, OPENED, a request to the store, TIMER, FATAL. */
+#define ROOM 6
+
+/* A step takes about a millisecond at most. */
+#define WORK_MAX 4096
+
+#define MEMORY_RETRY_NS 100000000ull
+
+const char *core_event_name(enum core_event_kind kind)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+		CORE_EVENTS(X)
+#undef X
+	};
+	return kind < CORE_ARRAY_N(names) ? names[kind] : "?";
+}
+
+const char *core_action_name(enum core_action_kind kind)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+		CORE_ACTIONS(X)
+#undef X
+	};
+	return kind < CORE_ARRAY_N(names) ? names[kind] : "?";
+}
+
+int core_create(const struct core_memory *mem, struct core **ret)
+{
+	struct core *c = mem->alloc(mem->arg, sizeof *c);
+
+	if (!c)
+		return -CORE_ENOMEM;
+	memset(c, 0, sizeof *c);
+	c->mem = *mem;
+	int r = names_init(&c->names, &c->mem);
+	member_init(&c->member, &c->mem, &c->names);
+	master_init(&c->master, &c->mem, &c->names);
+	if (r < 0) {
+		core_free(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void core_free(struct core *c)
+{
+	if (!c)
+		return;
+	struct core_memory mem = c->mem;
+
+	member_done(&c->member);
+	master_done(&c->master);
+	names_done(&c->names);
+	mem.free(mem.arg, c, sizeof *c);
+}
+
+static int start(struct core *c, const struct core_event *ev, struct step *s)
+{
+	struct msg_peer self = { ev->start.session, ev->start.incarnation };
+
+	if (c->reign.state != REIGN_NONE || !self.session || !self.incarnation)
+		return -CORE_EINVAL;
+	member_begin(&c->member, self);
+	master_begin(&c->master, self, &self, 1);
+	reign_start(&c->reign, self, c->member.held_epoch, s);
+	return 0;
+}
+
+static int adopt(struct core *c, const struct core_event *ev)
+{
+	if (c->reign.state != REIGN_NONE)
+		return -CORE_EINVAL;
+	return member_adopt(&c->member, ev);
+}
+
+/* The claim may reach the master of this node within the step. */
+static int claim(struct core *c, const struct core_event *ev, struct step *s)
+{
+	int r = master_reserve(&c->master);
+
+	return r < 0 ? r : member_claim(&c->member, ev, s);
+}
+
+static int store_answer(struct core *c, const struct core_event *ev, struct step *s)
+{
+	shard_set_t new;
+	int r = reign_answer(&c->reign, ev, s, &new);
+
+	if (r < 0)
+		return r;
+	for (; new; new &= new - 1) {
+		unsigned shard = (unsigned)__builtin_ctzll(new);
+		const struct map_reign *to = &c->reign.map.shard[shard];
+
+		c->raises += c->master.shard[shard].epoch != 0;
+		master_reign(&c->master, shard, to->epoch);
+		member_reign(&c->member, shard, to->master, to->epoch);
+	}
+	return 0;
+}
+
+static int event_take(struct core *c, const struct core_event *ev, struct step *s)
+{
+	switch (ev->kind) {
+	case CORE_EV_START:
+		return start(c, ev, s);
+	case CORE_EV_ADOPT:
+		return adopt(c, ev);
+	case CORE_EV_CLAIM:
+		return claim(c, ev, s);
+	case CORE_EV_REFILL:
+		return member_refill(&c->member, ev->refill.ref, ev->refill.used, s);
+	case CORE_EV_RELEASE:
+		return member_release(&c->member, ev->release.ref, ev->release.used, s);
+	case CORE_EV_STORE:
+		return store_answer(c, ev, s);
+	case CORE_EV_TIMER:
+		c->timer = 0;
+		return 0;
+	case CORE_EV_CONTINUE:
+		return 0;
+	}
+	return -CORE_EINVAL;
+}
+
+static void message_deliver(struct core *c, const struct msg *msg, struct step *s)
+{
+	core_assert(msg_peer_same(msg->to, c->member.self));
+	switch (msg->kind) {
+	case MSG_SYNC:
+	case MSG_CLAIM:
+	case MSG_RELEASE:
+		master_receive(&c->master, msg, s);
+		return;
+	case MSG_GRANT:
+	case MSG_REFUSED:
+	case MSG_RELEASED:
+		member_receive(&c->member, msg, s);
+		return;
+	}
+}
+
+/* Once all that is being opened is open: one OPENED for it, with the highest epoch. */
+static void opened_say(struct core *c, struct step *s)
+{
+	uint32_t epoch = 0;
+
+	if (!c->master.opened || c->master.opening)
+		return;
+	for (; c->master.opened; c->master.opened &= c->master.opened - 1) {
+		const struct master_shard *sh = &c->master.shard[__builtin_ctzll(c->master.opened)];
+		if (sh->epoch > epoch)
+			epoch = sh->epoch;
+	}
+	step_act(s, CORE_ACT_OPENED)->node.epoch = epoch;
+}
+
+static void messages_run(struct core *c, struct step *s)
+{
+	struct msg msg;
+
+	while (msg_get(&c->queue, &msg))
+		message_deliver(c, &msg, s);
+	opened_say(c, s);
+	if (c->master.raise & ~c->reign.raise)
+		reign_raise(&c->reign, c->master.raise, s);
+}
+
+/* First every lease is told, then those that wait are served: grants come after OPENED. */
+static bool work_one(struct core *c, struct step *s)
+{
+	if (member_busy(&c->member)) {
+		if (!member_ending(&c->member) && master_reserve(&c->master) < 0) {
+			c->memory_at = s->now + MEMORY_RETRY_NS;
+			return false;
+		}
+		return member_work(&c->member, s);
+	}
+	return master_work(&c->master, s);
+}
+
+static bool work_left(const struct core *c)
+{
+	return c->reign.state != REIGN_DEAD && !c->memory_at && (member_busy(&c->member) || master_busy(&c->master));
+}
+
+static void work(struct core *c, struct step *s)
+{
+	if (c->memory_at && s->now >= c->memory_at)
+		c->memory_at = 0;
+	messages_run(c, s);
+	for (unsigned i = 0; work_left(c) && s->actions->n + ROOM <= CORE_ACTIONS_MAX; i++) {
+		/* Shards open one after the other, but between them no event comes: OPENED is before any grant. */
+		if (i >= WORK_MAX && !member_ending(&c->member))
+			break;
+		if (work_one(c, s))
+			messages_run(c, s);
+	}
+	reign_tick(&c->reign, s);
+}
+
+/* The timer that is out is the one that is wanted. */
+static void timer_set(struct core *c, struct step *s)
+{
+	core_nsec_t want = c->reign.state == REIGN_PAUSED ? c->reign.retry_at : 0;
+
+	if (c->memory_at && (!want || c->memory_at < want))
+		want = c->memory_at;
+	if (!want || want == c->timer)
+		return;
+	c->timer = want;
+	step_act(s, CORE_ACT_TIMER)->timer.when = want;
+}
+
+int core_step(struct core *c, const struct core_event *ev, struct core_actions *ret)
+{
+	struct step s = { .actions = ret, .queue = &c->queue };
+
+	ret->n = 0;
+	ret->more = work_left(c);
+	if (c->reign.state == REIGN_DEAD)
+		return -CORE_ENOTRECOVERABLE;
+	if (ev->now > c->now)
+		c->now = ev->now;
+	s.now = c->now;
+	int r = event_take(c, ev, &s);
+	if (r < 0)
+		return r;
+	if (c->reign.state != REIGN_DEAD)
+		work(c, &s);
+	if (c->reign.state != REIGN_DEAD)
+		timer_set(c, &s);
+	ret->more = work_left(c);
+	core_assert(c->queue.n == 0);
+	return 0;
+}
+
+void core_stats(const struct core *c, struct core_stats *ret)
+{
+	*ret = (struct core_stats){
+		.epoch = map_epoch_max(&c->reign.map), .names = c->member.leases, .waiting = c->member.waiting,
+		.grants = c->member.grants, .refills = c->member.refills, .releases = c->member.releases,
+		.absurd = c->member.absurd, .raises = c->raises, .store_error = c->reign.error,
+		.open = c->master.open == ~(shard_set_t)0,
+	};
+	if (!c->reign.begun)
+		ret->epoch = 0;
+}

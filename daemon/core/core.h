@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The lease protocol of one node as a pure state machine: member and master.
+ *
+ * A member keeps what this node claims and holds; a master queues and grants the claims of the
+ * shards it reigns over. They talk only in messages (msg.h), also where both are the same node:
+ * then a message goes through the core's own queue and never leaves it. With the embedded store
+ * there is one member, it masters every shard, and its session never ends.
+ *
+ * What must hold:
+ *  - a name's tokens rise with every grant: within an epoch the master counts upwards per name and
+ *    never below the shard's floor, and a later epoch is above all of an earlier one (S6);
+ *  - a master grants nothing before its epoch is in the store and its members have synced (S4);
+ *  - a grant is in the ledger before the slot, a release is in the ledger before the wire (S8):
+ *    actions are listed in the order in which they must be carried out;
+ *  - claims and releases state totals, never differences (S10).
+ *
+ * core_step() neither blocks, nor asks for the time, nor calls back. It fills a list of its
+ * caller's with at most CORE_ACTIONS_MAX actions; where more is due it says so, and wants
+ * CORE_EV_CONTINUE next. Memory comes from the functions given at creation; when they refuse, a
+ * CLAIM or an ADOPT returns -ENOMEM and nothing has changed; what the core does of its own accord
+ * is tried again a little later, by CORE_ACT_TIMER.
+ */
+#ifndef DLOCK_CORE_H
+#define DLOCK_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CORE_SHARDS 64
+#define CORE_KEY_MAX 320         /* "space/name": 64 + 1 + 255 bytes */
+#define CORE_ACTIONS_MAX 16
+#define CORE_REFS (1u << 26)     /* refs are below this */
+#define CORE_REF_NONE UINT32_MAX
+
+/* Tokens: 63 bits, epoch above, counter below (DESIGN S6). */
+#define TOKEN_COUNTER_BITS 40
+#define TOKEN_EPOCH_BITS 23
+
+typedef uint64_t core_nsec_t;    /* CLOCK_BOOTTIME */
+typedef uint32_t core_ref_t;     /* the caller's number for a name it has open; dense, re-used after CORE_ACT_FORGOTTEN */
+
+/* A range of tokens that a lease owns: first .. first + count - 1. count 0: none. */
+struct core_range {
+	uint64_t first;
+	uint64_t count;
+};
+
+#define CORE_EVENTS(X)                                                                         \
+	X(START)          /* once: identity; the core then asks the store for the map */      \
+	X(ADOPT)          /* before START: a lease that the ledger of this session knows */   \
+	X(CLAIM)          /* somebody on this node wants a name whose lease it lacks */        \
+	X(REFILL)         /* the range is used up, nobody owns the word, the fast path is closed */ \
+	X(RELEASE)        /* nobody on this node has the name open any more */                 \
+	X(STORE)          /* the answer to a CORE_ACT_STORE_* */                                \
+	X(TIMER)          /* the moment that CORE_ACT_TIMER asked for has come */              \
+	X(CONTINUE)       /* go on where the list was full */
+
+enum core_event_kind {
+#define X(name) CORE_EV_##name,
+	CORE_EVENTS(X)
+#undef X
+};
+
+/*
+ * `now` never falls. That of a RELEASE or a REFILL has been read after the word was closed: what
+ * `used` is believed to be is measured by it.
+ */
+struct core_event {
+	enum core_event_kind kind;
+	core_nsec_t now;
+	union {
+		struct {
+			uint64_t session;        /* not 0 */
+			uint32_t incarnation;    /* raised durably before; not 0 */
+		} start;
+		struct {
+			core_ref_t ref;
+			const void *key;         /* copied */
+			uint16_t key_len;
+			struct core_range range; /* as the ledger knows it */
+			uint64_t number;         /* of the claim, as the ledger knows it; 0: it does not */
+		} adopt;
+		struct {
+			core_ref_t ref;
+			const void *key;         /* copied */
+			uint16_t key_len;
+		} claim;
+		struct {
+			core_ref_t ref;
+			uint64_t used;           /* tokens taken from the present range; more than it has is an error of a client */
+		} refill;
+		struct {
+			core_ref_t ref;
+			uint64_t used;
+		} release;
+		struct {
+			uint32_t op;             /* of the action */
+			int error;               /* 0, or a negative errno, see core_step() */
+			const void *value;       /* of a GET */
+			uint32_t value_len;
+			uint64_t version;        /* of the record, after a CAS the new one; 0: absent */
+		} store;
+	};
+};
+
+#define CORE_ACTIONS(X)                                                                        \
+	X(STORE_GET)      /* read a record; answer with CORE_EV_STORE */                       \
+	X(STORE_CAS)      /* write it if it still has this version */                          \
+	X(LEDGER_GRANT)   /* write down that the node owns this range of the name */           \
+	X(GRANT)          /* open the fast path of the name on that range, wake a waiter */    \
+	X(LEDGER_RELEASE) /* write down that the lease is no more */                           \
+	X(FORGOTTEN)      /* the master has acknowledged: ref is free to be re-used */         \
+	X(OPENED)         /* a reign has begun: epoch. Before the first grant; again when an epoch is raised */ \
+	X(REFUSED)        /* the claim or refill cannot be served: error (-EOVERFLOW: no epochs left) */ \
+	X(TIMER)          /* give CORE_EV_TIMER at this time or later; replaces an earlier one */ \
+	X(FATAL)          /* superseded, or the store holds what cannot be: error; stop */
+
+enum core_action_kind {
+#define X(name) CORE_ACT_##name,
+	CORE_ACTIONS(X)
+#undef X
+};
+
+struct core_action {
+	enum core_action_kind kind;
+	union {
+		struct {
+			uint32_t op;
+			const char *key;
+			const void *value;       /* valid until the next step */
+			uint32_t value_len;
+			uint64_t version;
+		} store;
+		struct {
+			core_ref_t ref;
+			struct core_range range;
+			uint64_t number;         /* LEDGER_GRANT: of the claim */
+			int error;
+		} name;
+		struct {
+			core_nsec_t when;
+		} timer;
+		struct {
+			uint32_t epoch;
+			int error;
+			const char *why;         /* a sentence for the operator */
+		} node;
+	};
+};
+
+struct core_actions {
+	unsigned n;
+	bool more;                       /* give CORE_EV_CONTINUE when these are done */
+	struct core_action v[CORE_ACTIONS_MAX];
+};
+
+/*
+ * Most requests are for CORE_CHUNK bytes, none is for a single name. What is allocated is aligned
+ * as malloc's. The functions are called within core_create(), core_step() and core_free() only.
+ */
+#define CORE_CHUNK 32768
+
+struct core_memory {
+	void *(*alloc)(void *arg, size_t n);            /* NULL when there is none */
+	void (*free)(void *arg, void *p, size_t n);
+	void *arg;
+	uint64_t seed[2];                               /* random, so that nobody can choose names that collide */
+};
+
+struct core;
+
+/* What `dlock status` shows. */
+struct core_stats {
+	uint32_t epoch;                  /* the highest that this node reigns in */
+	uint32_t names;                  /* leases held or claimed here */
+	uint32_t waiting;                /* claims and refills not yet granted */
+	uint64_t grants, refills, releases;
+	uint64_t absurd;                 /* refills and releases that reported more than there was */
+	uint64_t raises;                 /* epochs raised because a counter ended */
+	int store_error;                 /* why an epoch cannot be raised now; 0: nothing is wrong */
+	bool open;                       /* every shard grants */
+};
+
+/* -ENOMEM */
+int core_create(const struct core_memory *mem, struct core **ret);
+void core_free(struct core *c);
+
+/*
+ * Returns 0, or an error with an empty list and nothing changed:
+ *   -ENOMEM          CLAIM, ADOPT: there is no memory; try again
+ *   -EINVAL          an impossible event: a bad key, ref or range, ADOPT or START after START, an
+ *                    answer that nobody waits for, CLAIM or REFILL of a ref whose release is under way
+ *   -ENOENT          REFILL, RELEASE: nothing is claimed or held by this ref
+ *   -EALREADY        CLAIM, ADOPT of a ref that waits or holds, REFILL of one that waits for it, RELEASE of one
+ *                    being released. A grant is never said twice: the range may be in use already
+ *   -EEXIST          CLAIM, ADOPT: the key is open by another ref
+ *   -EBUSY           CLAIM: the key is being released by another ref; claim again when that is FORGOTTEN
+ *   -ENOTRECOVERABLE after CORE_ACT_FATAL, always
+ *
+ * A claim waits until the shard's epoch is open; one that waits may be released again.
+ * REFUSED leaves a claim's ref free, and a refill's lease held with its range used up.
+ *
+ * Errors of the store: -EAGAIN says that the compare failed and the record is another by now (it may
+ * be our own doing, if the engine repeated a request whose answer it lost); -ETIMEDOUT says that the
+ * answer is lost and the write may have been carried out. Both are met by reading again. Any other
+ * ends the node at START, and is tried again every second when an epoch is to be raised.
+ */
+int core_step(struct core *c, const struct core_event *ev, struct core_actions *ret);
+void core_stats(const struct core *c, struct core_stats *ret);
+
+/* The names of events and actions, for traces. */
+const char *core_event_name(enum core_event_kind kind);
+const char *core_action_name(enum core_action_kind kind);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a core is made of: for core.c, and for the judges in tests/unit. */
+#ifndef DLOCK_CORE_INT_H
+#define DLOCK_CORE_INT_H
+
+#include "core.h"
+#include "master.h"
+#include "member.h"
+#include "msg.h"
+#include "names.h"
+#include "reign.h"
+
+struct core {
+	struct core_memory mem;
+	struct names names;
+	struct member member;
+	struct master master;
+	struct reign reign;
+	struct msg_queue queue;          /* empty between steps */
+	core_nsec_t now;                 /* the latest that an event said */
+	core_nsec_t timer;               /* the timer that is out; 0: none */
+	core_nsec_t memory_at;           /* there was no memory to go on; not before this time; 0: there was */
+	uint64_t raises;
+};
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The map: which session, in which incarnation, masters each shard, and in which epoch.
+ *
+ * As a record, all little-endian:
+ *
+ *   u32 layout, 1      u32 shards, 64      then 64 times: u64 session, u32 incarnation, u32 epoch
+ *
+ * Nothing else is a map: not another length, no session 0, incarnation 0 or epoch 0, no epoch of more
+ * than 23 bits. What is not a map is never overwritten; it takes a human to say that it may go.
+ */
+#ifndef DLOCK_CORE_MAP_H
+#define DLOCK_CORE_MAP_H
+
+#include "base.h"
+#include "core.h"
+#include "msg.h"
+
+#define MAP_KEY "map"
+#define MAP_LAYOUT 1
+#define MAP_BYTES (8 + CORE_SHARDS * 16)
+
+struct map_reign {
+	struct msg_peer master;
+	uint32_t epoch;
+};
+
+struct map {
+	struct map_reign shard[CORE_SHARDS];
+};
+
+/* -EPROTONOSUPPORT: another layout or number of shards; -EBADMSG: not a map. *ret is untouched then. */
+int map_decode(const void *bytes, size_t n, struct map *ret);
+void map_encode(const struct map *m, uint8_t ret[MAP_BYTES]);
+
+/* 0 if there is none. */
+uint32_t map_epoch_max(const struct map *m);
+
+#endif

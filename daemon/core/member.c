@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "member.h"
+
+#include "range.h"
+
+void member_init(struct member *m, const struct core_memory *mem, struct names *names)
+{
+	memset(m, 0, sizeof *m);
+	m->mem = mem;
+	m->names = names;
+}
+
+void member_done(struct member *m)
+{
+	for (uint32_t i = 0; i < m->pieces_max; i++)
+		if (m->piece[i].lease)
+			m->mem->free(m->mem->arg, m->piece[i].lease, MEMBER_PIECE * sizeof(struct lease));
+	if (m->piece)
+		m->mem->free(m->mem->arg, m->piece, m->pieces_max * sizeof *m->piece);
+	m->piece = NULL;
+	m->pieces_max = 0;
+}
+
+void member_begin(struct member *m, struct msg_peer self)
+{
+	m->self = self;
+}
+
+void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch)
+{
+	core_assert(epoch > m->epoch[shard]);
+	m->epoch[shard] = epoch;
+	m->master[shard] = master;
+	m->synced &= ~shard_bit(shard);
+	m->syncing |= shard_bit(shard);
+	m->cursor = 0;
+}
+
+bool member_busy(const struct member *m)
+{
+	return m->syncing;
+}
+
+bool member_ending(const struct member *m)
+{
+	return m->syncing && m->cursor / MEMBER_PIECE >= m->pieces_max;
+}
+
+/* --- Leases by ref --- */
+
+static struct lease *lease_at(const struct member *m, core_ref_t ref)
+{
+	uint32_t i = ref / MEMBER_PIECE;
+
+	return i < m->pieces_max && m->piece[i].lease ? &m->piece[i].lease[ref % MEMBER_PIECE] : NULL;
+}
+
+static enum lease_state lease_state(const struct lease *l)
+{
+	return l ? (enum lease_state)l->state : LEASE_NONE;
+}
+
+static int pieces_grow(struct member *m, uint32_t n)
+{
+	uint32_t max = m->pieces_max ? m->pieces_max : 8;
+
+	while (max < n)
+		max *= 2;
+	struct member_piece *v = m->mem->alloc(m->mem->arg, max * sizeof *v);
+	if (!v)
+		return -CORE_ENOMEM;
+	memset(v, 0, max * sizeof *v);
+	if (m->piece) {
+		memcpy(v, m->piece, m->pieces_max * sizeof *v);
+		m->mem->free(m->mem->arg, m->piece, m->pieces_max * sizeof *v);
+	}
+	m->piece = v;
+	m->pieces_max = max;
+	return 0;
+}
+
+/* Afterwards lease_at(ref) is there. */
+static int lease_reserve(struct member *m, core_ref_t ref)
+{
+	uint32_t i = ref / MEMBER_PIECE;
+
+	if (i >= m->pieces_max) {
+		int r = pieces_grow(m, i + 1);
+		if (r < 0)
+			return r;
+	}
+	if (!m->piece[i].lease) {
+		struct lease *v = m->mem->alloc(m->mem->arg, MEMBER_PIECE * sizeof *v);
+		if (!v)
+			return -CORE_ENOMEM;
+		memset(v, 0, MEMBER_PIECE * sizeof *v);
+		m->piece[i] = (struct member_piece){ .lease = v };
+	}
+	return 0;
+}
+
+/* An empty piece goes back, but for the first, which spares a single name the allocation. */
+static void piece_drop_if_empty(struct member *m, uint32_t i)
+{
+	if (!i || i >= m->pieces_max || !m->piece[i].lease || m->piece[i].live)
+		return;
+	m->mem->free(m->mem->arg, m->piece[i].lease, MEMBER_PIECE * sizeof(struct lease));
+	m->piece[i].lease = NULL;
+}
+
+static int lease_make(struct member *m, core_ref_t ref, const void *key, uint16_t key_len, struct lease **ret)
+{
+	name_t n = names_find(m->names, key, key_len);
+
+	if (n && names_at(m->names, n)->ref != CORE_REF_NONE) {
+		const struct lease *other = lease_at(m, names_at(m->names, n)->ref);
+		return lease_state(other) == LEASE_RELEASING ? -CORE_EBUSY : -CORE_EEXIST;
+	}
+	int r = lease_reserve(m, ref);
+	if (r < 0)
+		return r;
+	r = names_make(m->names, key, key_len, &n);
+	if (r < 0) {
+		piece_drop_if_empty(m, ref / MEMBER_PIECE);
+		return r;
+	}
+	names_at(m->names, n)->ref = ref;
+	*ret = lease_at(m, ref);
+	**ret = (struct lease){ .name = n };
+	m->piece[ref / MEMBER_PIECE].live++;
+	m->leases++;
+	return 0;
+}
+
+static void lease_drop(struct member *m, core_ref_t ref)
+{
+	struct lease *l = lease_at(m, ref);
+	uint32_t i = ref / MEMBER_PIECE;
+
+	names_at(m->names, l->name)->ref = CORE_REF_NONE;
+	names_drop(m->names, l->name);
+	*l = (struct lease){ 0 };
+	m->leases--;
+	m->piece[i].live--;
+	piece_drop_if_empty(m, i);
+}
+
+/* The only place where a lease changes its state. */
+static void lease_become(struct member *m, struct lease *l, enum lease_state state)
+{
+	m->waiting -= l->state == LEASE_WAITING || l->state == LEASE_REFILLING;
+	m->waiting += state == LEASE_WAITING || state == LEASE_REFILLING;
+	l->state = state;
+}
+
+/* --- What masters are told --- */
+
+/* Everything that the member has of the name, whatever the kind. */
+static struct msg msg_of(const struct member *m, enum msg_kind kind, const struct lease *l)
+{
+	const struct name *name = names_at(m->names, l->name);
+	struct msg msg = {
+		.kind = kind, .key = name->key, .key_len = name->len, .shard = name->shard,
+		.from = m->self, .to = m->master[name->shard], .epoch = m->epoch[name->shard],
+		.number = l->number, .stamp = l->stamp, .seen = l->range.first,
+	};
+
+	switch ((enum lease_state)l->state) {
+	case LEASE_NONE:
+		(void)NEVER(true);
+		break;
+	case LEASE_WAITING:
+		msg.wanted = MSG_WEIGHT_ALL;
+		break;
+	case LEASE_HELD:
+		msg.held = MSG_WEIGHT_ALL;
+		msg.range = l->range;
+		break;
+	case LEASE_REFILLING:
+		msg.held = msg.wanted = MSG_WEIGHT_ALL;
+		msg.range = l->range;
+		break;
+	case LEASE_RELEASING:
+		msg.used = l->range.count;
+		break;
+	}
+	return msg;
+}
+
+static bool master_knows(const struct member *m, const struct lease *l)
+{
+	return (m->syncing | m->synced) & shard_bit(names_at(m->names, l->name)->shard);
+}
+
+/* If the shard has no master yet, its sync will tell. */
+static void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s)
+{
+	if (!master_knows(m, l))
+		return;
+	struct msg msg = msg_of(m, kind, l);
+	msg_put(s->queue, &msg);
+}
+
+static void tell_last(struct member *m, struct step *s)
+{
+	unsigned shard = (unsigned)__builtin_ctzll(m->syncing);
+	struct msg msg = {
+		.kind = MSG_SYNC, .last = true, .shard = (uint8_t)shard,
+		.from = m->self, .to = m->master[shard], .epoch = m->epoch[shard],
+	};
+
+	m->syncing &= ~shard_bit(shard);
+	m->synced |= shard_bit(shard);
+	msg_put(s->queue, &msg);
+}
+
+bool member_work(struct member *m, struct step *s)
+{
+	if (!m->syncing)
+		return false;
+	if (member_ending(m)) {
+		tell_last(m, s);
+		return true;
+	}
+	if (!m->piece[m->cursor / MEMBER_PIECE].live) {
+		m->cursor = (m->cursor / MEMBER_PIECE + 1) * MEMBER_PIECE;
+		return true;
+	}
+	const struct lease *l = lease_at(m, m->cursor++);
+	if (l->state != LEASE_NONE && m->syncing & shard_bit(names_at(m->names, l->name)->shard))
+		tell(m, MSG_SYNC, l, s);
+	return true;
+}
+
+/* --- Events --- */
+
+static bool key_valid(const void *key, uint16_t len, core_ref_t ref)
+{
+	return key && len && len <= CORE_KEY_MAX && ref < CORE_REFS;
+}
+
+int member_adopt(struct member *m, const struct core_event *ev)
+{
+	struct lease *l;
+
+	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range))
+		return -CORE_EINVAL;
+	if (lease_state(lease_at(m, ev->adopt.ref)) != LEASE_NONE)
+		return -CORE_EALREADY;
+	int r = lease_make(m, ev->adopt.ref, ev->adopt.key, ev->adopt.key_len, &l);
+	if (r < 0)
+		return r;
+
+	m->number = max_u64(m->number, ev->adopt.number);
+	l->number = ev->adopt.number ? ev->adopt.number : ++m->number;
+	l->range = ev->adopt.range;
+	if (token_epoch(l->range.first) > m->held_epoch)
+		m->held_epoch = token_epoch(l->range.first);
+	lease_become(m, l, LEASE_HELD);
+	return 0;
+}
+
+int member_claim(struct member *m, const struct core_event *ev, struct step *s)
+{
+	struct lease *l;
+
+	if (!key_valid(ev->claim.key, ev->claim.key_len, ev->claim.ref))
+		return -CORE_EINVAL;
+	switch (lease_state(lease_at(m, ev->claim.ref))) {
+	case LEASE_NONE:
+		break;
+	case LEASE_WAITING:
+	case LEASE_HELD:
+	case LEASE_REFILLING:
+		return -CORE_EALREADY;
+	case LEASE_RELEASING:
+		return -CORE_EINVAL;
+	}
+	int r = lease_make(m, ev->claim.ref, ev->claim.key, ev->claim.key_len, &l);
+	if (r < 0)
+		return r;
+
+	l->number = ++m->number;
+	lease_become(m, l, LEASE_WAITING);
+	tell(m, MSG_CLAIM, l, s);
+	return 0;
+}
+
+/* More than there is is a client's error, or its doing: the range bounds it. */
+static uint64_t used_clamp(struct member *m, const struct lease *l, uint64_t used)
+{
+	m->absurd += used > l->range.count;
+	return min_u64(used, l->range.count);
+}
+
+int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *s)
+{
+	struct lease *l = lease_at(m, ref);
+
+	switch (lease_state(l)) {
+	case LEASE_NONE:
+		return -CORE_ENOENT;
+	case LEASE_WAITING:
+	case LEASE_REFILLING:
+		return -CORE_EALREADY;
+	case LEASE_RELEASING:
+		return -CORE_EINVAL;
+	case LEASE_HELD:
+		break;
+	}
+	used_clamp(m, l, used);
+	m->refills++;
+	lease_become(m, l, LEASE_REFILLING);
+	tell(m, MSG_CLAIM, l, s);
+	return 0;
+}
+
+static void release_held(struct member *m, core_ref_t ref, struct lease *l, uint64_t used, struct step *s)
+{
+	l->range.count = used_clamp(m, l, used);
+	m->releases++;
+	lease_become(m, l, LEASE_RELEASING);
+#ifndef CORE_BREAK_LEDGER
+	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
+#endif
+	tell(m, MSG_RELEASE, l, s);
+}
+
+static void release_waiting(struct member *m, core_ref_t ref, struct lease *l, struct step *s)
+{
+	lease_become(m, l, LEASE_RELEASING);
+	if (master_knows(m, l)) {
+		tell(m, MSG_RELEASE, l, s);
+		return;
+	}
+	lease_drop(m, ref);
+	step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
+}
+
+int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step *s)
+{
+	struct lease *l = lease_at(m, ref);
+
+	switch (lease_state(l)) {
+	case LEASE_NONE:
+		return -CORE_ENOENT;
+	case LEASE_WAITING:
+		release_waiting(m, ref, l, s);
+		return 0;
+	case LEASE_HELD:
+	case LEASE_REFILLING:
+		release_held(m, ref, l, used, s);
+		return 0;
+	case LEASE_RELEASING:
+		break;
+	}
+	return -CORE_EALREADY;
+}
+
+/* --- What masters answer --- */
+
+static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
+{
+	bool newer = msg->range.first >= l->range.first + l->range.count;
+
+#ifdef CORE_BREAK_REFILL
+	newer = true;
+#endif
+	if (!(m->synced & shard_bit(msg->shard)))
+		return;
+#ifndef CORE_BREAK_WAITS
+	if (l->state != LEASE_WAITING && l->state != LEASE_REFILLING)
+		return;
+#endif
+	if (NEVER(!newer || !range_valid(msg->range) || token_epoch(msg->range.first) != msg->epoch))
+		return;
+	l->range = msg->range;
+	if (msg->stamp)
+		l->stamp = msg->stamp;
+	m->grants++;
+	lease_become(m, l, LEASE_HELD);
+
+#ifndef CORE_BREAK_SLOT
+	const enum core_action_kind order[] = { CORE_ACT_LEDGER_GRANT, CORE_ACT_GRANT };
+#else
+	const enum core_action_kind order[] = { CORE_ACT_GRANT, CORE_ACT_LEDGER_GRANT };
+#endif
+	for (unsigned i = 0; i < CORE_ARRAY_N(order); i++) {
+		struct core_action *a = step_act(s, order[i]);
+		a->name.ref = ref;
+		a->name.range = l->range;
+		a->name.number = l->number;
+	}
+}
+
+static void take_refused(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
+{
+	if (l->state != LEASE_WAITING && l->state != LEASE_REFILLING)
+		return;
+	bool held = l->state == LEASE_REFILLING;
+	lease_become(m, l, held ? LEASE_HELD : LEASE_NONE);
+	if (!held)
+		lease_drop(m, ref);
+	struct core_action *a = step_act(s, CORE_ACT_REFUSED);
+	a->name.ref = ref;
+	a->name.error = msg->error;
+}
+
+static void take_released(struct member *m, core_ref_t ref, struct lease *l, struct step *s)
+{
+	if (l->state != LEASE_RELEASING)
+		return;
+	lease_drop(m, ref);
+	step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
+#ifdef CORE_BREAK_LEDGER
+	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
+#endif
+}
+
+void member_receive(struct member *m, const struct msg *msg, struct step *s)
+{
+	if (!msg_peer_same(msg->from, m->master[msg->shard]) || msg->epoch != m->epoch[msg->shard])
+		return;
+
+	name_t n = names_find(m->names, msg->key, msg->key_len);
+	core_ref_t ref = n ? names_at(m->names, n)->ref : CORE_REF_NONE;
+	struct lease *l = ref == CORE_REF_NONE ? NULL : lease_at(m, ref);
+	if (!l || l->number != msg->number)
+		return;
+	switch (msg->kind) {
+	case MSG_GRANT:
+		take_grant(m, ref, l, msg, s);
+		return;
+	case MSG_REFUSED:
+		take_refused(m, ref, l, msg, s);
+		return;
+	case MSG_RELEASED:
+		take_released(m, ref, l, s);
+		return;
+	case MSG_SYNC:
+	case MSG_CLAIM:
+	case MSG_RELEASE:
+		(void)NEVER(true);
+		return;
+	}
+}

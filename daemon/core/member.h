@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The member: what this node claims and holds. It is the ground truth that masters are told (S4).
+ *
+ *   state      the ledger has it   leaves by
+ *   NONE       -                   claim -> WAITING; adopt -> HELD
+ *   WAITING    no                  GRANT -> HELD; REFUSED -> NONE; release -> RELEASING, or NONE if no master knows
+ *   HELD       yes                 refill -> REFILLING; release -> RELEASING
+ *   REFILLING  yes                 GRANT, REFUSED -> HELD; release -> RELEASING
+ *   RELEASING  no                  RELEASED -> NONE
+ *
+ * A shard has a master once the map says so, and must then be synced: the member tells of every
+ * lease in it, a name a message, and that it was the last. It may claim and release meanwhile, since
+ * what it says is always all that it has. Grants are taken only in an epoch it has synced to, and
+ * only by a lease that waits with the very claim number (S5).
+ */
+#ifndef DLOCK_CORE_MEMBER_H
+#define DLOCK_CORE_MEMBER_H
+
+#include "msg.h"
+#include "names.h"
+#include "shard.h"
+#include "step.h"
+
+#define LEASE_STATES(X) X(NONE) X(WAITING) X(HELD) X(REFILLING) X(RELEASING)
+
+enum lease_state {
+#define X(name) LEASE_##name,
+	LEASE_STATES(X)
+#undef X
+};
+
+struct lease {
+	struct core_range range;         /* RELEASING: first, and how many were used */
+	uint64_t number;                 /* of the claim */
+	uint64_t stamp;                  /* its place in the queue; 0: not told yet */
+	name_t name;
+	uint32_t state;
+};
+
+/* Refs are dense, so leases lie in an array, in pieces that come and go. */
+#define MEMBER_PIECE 512
+
+struct member_piece {
+	struct lease *lease;
+	uint32_t live;
+};
+
+struct member {
+	const struct core_memory *mem;
+	struct names *names;
+	struct msg_peer self;
+	struct member_piece *piece;
+	uint32_t pieces_max;
+	uint64_t number;                 /* the last claim number given */
+	uint32_t held_epoch;             /* the highest of what was adopted */
+	shard_set_t syncing, synced;
+	core_ref_t cursor;               /* of the walk that tells the leases in `syncing` */
+	uint32_t leases, waiting;
+	uint64_t grants, refills, releases, absurd;
+	uint32_t epoch[CORE_SHARDS];
+	struct msg_peer master[CORE_SHARDS];
+};
+
+void member_init(struct member *m, const struct core_memory *mem, struct names *names);
+void member_done(struct member *m);
+void member_begin(struct member *m, struct msg_peer self);
+
+/* The events, with core_step()'s errors. */
+int member_adopt(struct member *m, const struct core_event *ev);
+int member_claim(struct member *m, const struct core_event *ev, struct step *s);
+int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
+int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
+
+/* The map says that `master` has the shard in this epoch, later than the last. */
+void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch);
+void member_receive(struct member *m, const struct msg *msg, struct step *s);
+
+/* Tells a master of the next lease. false: all are told. Little enough for a step to do many. */
+bool member_work(struct member *m, struct step *s);
+bool member_busy(const struct member *m);
+
+/* Every lease is told, and only the word that these were all is not: it needs no memory and no action. */
+bool member_ending(const struct member *m);
+
+#endif
