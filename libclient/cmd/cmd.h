@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The subcommands of dlock, one a file. Each gets its own name as argv[0] and returns an exit code:
+ * 0, those of sysexits.h, or what its page in dlock(1) says.
+ */
+#ifndef DLOCK_CMD_H
+#define DLOCK_CMD_H
+
+#include <stdbool.h>
+
+int cmd_status(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+int cmd_show(int argc, char **argv);
+int cmd_watch(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+
+/* What the commands that only look have in common (options.c). */
+struct options {
+	bool json;
+	bool names;              /* only where accept_names */
+	const char *operand;     /* NULL: none */
+};
+
+struct options_usage {
+	const char *help;        /* the whole text for --help */
+	unsigned operands_min, operands_max;     /* 0 or 1 each */
+	bool accept_names;
+};
+
+/* 0: go on. Otherwise the command is over with code *ret_exit: it was --help, or was misused. */
+int options_parse(int argc, char **argv, const struct options_usage *usage, struct options *ret, int *ret_exit);
+
+#endif

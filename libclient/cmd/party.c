@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "party.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <json-c/json.h>
+
+#include "client.h"
+#include "table.h"
+
+void party_table_init(struct table *t)
+{
+	static const char *const titles[] = {
+		"NAME", "STATE", "NODE", ">PID", "USER", ">TOKEN", ">SINCE", "UNIT", "COMMAND",
+	};
+
+	table_init(t, titles, 9);
+}
+
+static void add_known(struct table *t, struct json_object *o, const char *key)
+{
+	if (field(o, key))
+		table_add_number(t, field_number(o, key));
+	else
+		table_add(t, NULL, COLOUR_NONE);
+}
+
+static void add_party(struct table *t, struct json_object *party)
+{
+	char user[USER_MAX], since[SPAN_MAX];
+
+	table_add(t, field_text(party, "node"), COLOUR_NONE);
+	add_known(t, party, "pid");
+	table_add(t, party ? user_name((uid_t)field_number(party, "uid"), user) : NULL, COLOUR_NONE);
+	add_known(t, party, "token");
+	table_add(t, field(party, "sinceMs") ? span((unsigned long long)field_number(party, "sinceMs"), since) : NULL,
+		  COLOUR_NONE);
+	table_add(t, field_text(party, "unit"), COLOUR_NONE);
+	table_add(t, field_text(party, "command"), COLOUR_NONE);
+}
+
+static void add_state(struct table *t, struct json_object *name)
+{
+	const char *state = field_text(name, "state");
+
+	if (field_flag(name, "ownerDied"))
+		table_add(t, field(name, "holder") ? "held, unmended" : "owner died", COLOUR_BAD);
+	else
+		table_add(t, state, strcmp(state, "held") == 0 ? COLOUR_GOOD : COLOUR_DIM);
+}
+
+void party_table_add(struct table *t, struct json_object *name)
+{
+	struct json_object *waiters = field(name, "waiters");
+	size_t n = json_object_is_type(waiters, json_type_array) ? json_object_array_length(waiters) : 0;
+	long long count = field_number(name, "waiterCount");
+	char full[400], more[48];
+
+	snprintf(full, sizeof(full), "%s/%s", field_text(name, "space"), field_text(name, "name"));
+	table_add(t, full, COLOUR_BOLD);
+	add_state(t, name);
+	add_party(t, field(name, "holder"));
+	for (size_t i = 0; i < n; i++) {
+		table_add(t, full, COLOUR_DIM);
+		table_add(t, "waits", COLOUR_WARN);
+		add_party(t, json_object_array_get_idx(waiters, i));
+	}
+	if (count > (long long)n) {
+		snprintf(more, sizeof(more), "%lld more wait", count - (long long)n);
+		table_add(t, full, COLOUR_DIM);
+		table_add(t, more, COLOUR_WARN);
+		add_party(t, NULL);
+	}
+}

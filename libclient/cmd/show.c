@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <json-c/json.h>
+
+#include "client.h"
+#include "cmd.h"
+#include "party.h"
+#include "table.h"
+
+static const char help[] =
+"Usage: dlock show [--json] NAME\n\n"
+"Shows one name: SPACE/NAME, or NAME in the space default.\n\n"
+"  -j, --json    as one JSON object\n"
+"  -h, --help\n";
+
+static void show(struct json_object *name)
+{
+	char *shown = clean(field_text(name, "name"));
+	long long opens = field_number(name, "opens"), waiters = field_number(name, "waiterCount");
+	struct table t;
+
+	printf("%s%s/%s%s: %s, %s; %lld %s open on this node", colour_on(COLOUR_BOLD), field_text(name, "space"),
+	       shown, colour_off(COLOUR_BOLD), field_text(name, "kind"), field_text(name, "state"),
+	       opens, opens == 1 ? "handle" : "handles");
+	free(shown);
+	if (field(name, "token"))
+		printf("; last token %lld", field_number(name, "token"));
+	if (waiters > 0)
+		printf("; %lld %s", waiters, waiters == 1 ? "waits" : "wait");
+	putchar('\n');
+	if (field_flag(name, "ownerDied"))
+		printf("%sIts last owner died while holding it;%s a robust handle is told so (EOWNERDEAD).\n",
+		       colour_on(COLOUR_BAD), colour_off(COLOUR_BAD));
+	if (!field(name, "holder") && waiters == 0)
+		return;
+	putchar('\n');
+	party_table_init(&t);
+	party_table_add(&t, name);
+	table_done(&t);
+}
+
+int cmd_show(int argc, char **argv)
+{
+	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1 };
+	struct json_object *parameters, *answer;
+	struct options o;
+	struct client c;
+	int r;
+
+	if (options_parse(argc, argv, &usage, &o, &r) < 0)
+		return r;
+	r = client_open(&c);
+	if (r != 0)
+		return r;
+	parameters = json_object_new_object();
+	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
+	r = client_call(&c, "io.dlock.ShowName", parameters, false);
+	if (r == 0)
+		r = client_answer(&c, &answer, NULL);
+	if (r == 0) {
+		if (o.json)
+			print_json(field(answer, "name"));
+		else
+			show(field(answer, "name"));
+		json_object_put(answer);
+		r = print_done();
+	}
+	client_close(&c);
+	return r;
+}

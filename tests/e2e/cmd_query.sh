@@ -1,0 +1,235 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# The command that looks (status, ls, show, watch, doctor), at a node that does not exist: what it prints, its exit
+# codes, and how it ends. The server is tests/unit/query_server.
+
+set -u
+export LC_ALL=C.UTF-8 TZ=UTC
+dlock=${DLOCK:?} server_program=${O:?}/tests/unit/query_server
+run=$TMPDIR/run out=$TMPDIR/out err=$TMPDIR/err
+n=0 failed=0
+export DLOCK_RUN_DIR=$run
+
+ok() {           # ok STATUS TITLE
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n - $2"
+	else
+		echo "not ok $n - $2"
+		failed=1
+		sed 's/^/# out: /' "$out" 2>/dev/null | head -20
+		sed 's/^/# err: /' "$err" 2>/dev/null | head -20
+	fi
+}
+
+server_start() { # server_start NAMES PRIVATE [LOSS]
+	mkdir -p "$run"
+	"$server_program" "$run" "$@" &
+	server=$!
+	for _ in $(seq 100); do
+		[ -S "$run/io.dlock" ] && break
+		sleep 0.02
+	done
+}
+
+server_stop() {
+	kill "$server" 2>/dev/null
+	wait "$server" 2>/dev/null
+	rm -rf "$run"
+}
+
+# dl CODE ARGUMENTS...: runs the command, true if it ends with CODE.
+dl() {
+	local wanted=$1 got
+	shift
+	timeout 20 "$dlock" "$@" >"$out" 2>"$err"
+	got=$?
+	[ $got = "$wanted" ] || { echo "# exit code $got instead of $wanted"; return 1; }
+}
+
+has() { grep -q -- "$1" "$out"; }
+says() { grep -q -- "$1" "$err"; }
+json() { python3 -c "import json, sys; o = json.load(open('$out')); sys.exit(0 if $1 else 1)"; }
+
+# --- without a daemon ---
+
+dl 69 status && says 'systemctl start dlockd' && says 'DLOCK_RUN_DIR' && [ ! -s "$out" ]
+ok $? 'without a daemon the command says so, what to do, and ends with EX_UNAVAILABLE'
+
+mkdir -p "$run"
+python3 -c "import socket; s = socket.socket(socket.AF_UNIX); s.bind('$run/io.dlock')"
+dl 69 ls && says 'nobody listens'
+ok $? 'a socket that a dead daemon left behind is told apart'
+rm -rf "$run"
+
+DLOCK_RUN_DIR=/$(printf 'x%.0s' $(seq 200)) dl 78 status && says 'too long'
+ok $? 'a run directory whose path is too long is told'
+
+dl 1 doctor && has '^FAIL  run dir' && has 'systemctl start dlockd'
+ok $? 'doctor fails without a run directory'
+
+# --- usage ---
+
+dl 0 --help && has 'doctor' && dl 0 --version && has '^dlock [0-9]' && dl 0 ls --help && has 'SPACE' && dl 0 help
+ok $? '--help and --version print and end with 0'
+dl 64 && dl 64 frobnicate && says "frobnicate" && dl 64 show && dl 64 show a b && dl 64 status x && dl 64 ls --what &&
+	dl 64 show --names x && dl 64 watch a b && dl 64 doctor x
+ok $? 'misuse ends with EX_USAGE'
+
+# --- status, ls, show ---
+
+server_start 12 3 'the ledger is missing'
+dl 0 status && has '^Node  *alpha' && has 'incarnation 3, epoch 7' && has '^default  *root' && has '^lo  *up' &&
+	has 'Warning: .*the ledger is missing'
+ok $? 'status shows node, session, spaces, links and the warning'
+dl 0 status --json && json 'o["node"]["epoch"] == 7 and o["spaces"][0]["name"] == "default" and o["linkCount"] == 2'
+ok $? 'status --json prints one JSON object'
+
+dl 0 ls && [ "$(grep -c '^default/n00000009 ' "$out")" = 5 ] && grep -A1 '^default/n00000009 *held' "$out" | grep -q 'waits.* 2000 ' &&
+	has '^private/n00000012'
+ok $? 'ls shows each name with its holder and its waiters in order'
+[ "$(awk '{ print index($0, "PID") ? index($0, "PID") : index($0, " 1000 ") + 2 }' <(grep -e PID -e ' 1000 ' "$out") | sort -u | wc -l)" = 1 ]
+ok $? 'the columns of ls are aligned'
+dl 0 ls --json && python3 -c "
+import json
+rows = [json.loads(line) for line in open('$out')]
+assert len(rows) == 15 and rows[9]['waiters'][3]['pid'] == 2003, rows"
+ok $? 'ls --json prints one JSON object a line'
+dl 0 ls --names private && [ "$(cat "$out")" = "$(printf 'private/n000000%s\n' 12 13 14)" ]
+ok $? 'ls --names SPACE prints the names of a space'
+dl 66 ls absent && says "no space 'absent'" && dl 65 ls 'a b'
+ok $? 'ls of a space that is not there ends with EX_NOINPUT, of one that cannot be with EX_DATAERR'
+
+dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service'
+ok $? 'show prints one name'
+dl 0 show --json n00000009 && json 'o["name"] == "n00000009" and o["holder"]["token"] == 79'
+ok $? 'show --json prints one JSON object'
+dl 66 show absent && says "'absent'" && dl 65 show ''
+ok $? 'show of a name that nobody has open ends with EX_NOINPUT'
+dl 0 show crowd && ! grep -q '[[:cntrl:]]' "$out" && has '136 more wait'
+ok $? 'command lines cannot put control characters on the terminal, crowds are counted'
+
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	chmod 755 "$TMPDIR" "$run" && chmod 666 "$run/io.dlock"
+	timeout 20 setpriv --reuid 65534 --regid 65534 --clear-groups "$dlock" show private/n00000012 >"$out" 2>"$err"
+	[ $? = 77 ] && says "may not see"
+	ok $? 'show of a name in a closed space ends with EX_NOPERM'
+else
+	ok 0 'show of a name in a closed space ends with EX_NOPERM # SKIP needs root and setpriv'
+fi
+
+# --- colours ---
+
+dl 0 status && ! grep -q $'\033' "$out"
+ok $? 'there are no colours in a file'
+if command -v script >/dev/null; then
+	TERM=xterm script -qec "$dlock status" /dev/null </dev/null >"$out" 2>"$err" && grep -q $'\033\\[' "$out" &&
+		NO_COLOR=1 TERM=xterm script -qec "$dlock status" /dev/null </dev/null >"$out" 2>"$err" &&
+		! grep -q $'\033\\[3' "$out"
+	ok $? 'there are colours on a terminal, and none with NO_COLOR'
+else
+	ok 0 'there are colours on a terminal, and none with NO_COLOR # SKIP needs script'
+fi
+
+# --- watch ---
+
+wait_for() {     # wait_for LINES: in $out
+	for _ in $(seq 200); do
+		[ "$(wc -l <"$out")" -ge "$1" ] && return 0
+		kill -USR1 "$server"
+		sleep 0.02
+	done
+	return 1
+}
+
+: >"$out"
+"$dlock" watch >"$out" 2>"$err" &
+watch=$!
+wait_for 3 && grep -q '^[0-9:]*\.[0-9]*  grant  *default/n0000000. pid 4321 token' "$out"
+ok $? 'watch prints one event a line as it happens'
+kill -TERM $watch
+wait $watch
+ok $? 'watch ends with 0 on SIGTERM'
+
+: >"$out"
+python3 - "$dlock" "$server" <<'PY' >"$out" 2>"$err"
+import json, os, signal, subprocess, sys, time
+w = subprocess.Popen([sys.argv[1], 'watch', '--json', 'n00000001'], stdout=subprocess.PIPE, text=True)
+deadline = time.monotonic() + 10
+os.set_blocking(w.stdout.fileno(), False)
+line = None
+while not line and time.monotonic() < deadline:
+    os.kill(int(sys.argv[2]), signal.SIGUSR1)
+    time.sleep(0.05)
+    line = w.stdout.readline()
+assert json.loads(line)['event']['name'] == 'n00000001', line
+w.send_signal(signal.SIGINT)
+assert w.wait(5) == 0, w.returncode
+PY
+ok $? 'watch NAME --json tells of that name only, and ends with 0 on SIGINT'
+
+cat >"$TMPDIR/reader.py" <<'PY'
+import subprocess, sys, time
+w = subprocess.Popen([sys.argv[1], 'watch'], stdout=subprocess.PIPE)
+time.sleep(0.3)
+w.stdout.close()
+start = time.monotonic()
+assert w.wait(5) == 0, w.returncode
+assert time.monotonic() - start < 2
+PY
+python3 "$TMPDIR/reader.py" "$dlock" >"$out" 2>"$err"
+ok $? 'watch ends when its reader goes, also while nothing happens'
+
+: >"$out"
+"$dlock" watch >"$out" 2>"$err" &
+watch=$!
+wait_for 1
+server_stop
+wait $watch
+[ $? = 69 ] && says 'closed the connection'
+ok $? 'watch ends with EX_UNAVAILABLE when the daemon goes'
+
+# --- many names ---
+
+server_start 200000 0
+dl 0 ls --names && [ "$(wc -l <"$out")" = 200000 ]
+ok $? '200,000 names are listed'
+"$dlock" ls 2>"$err" | head -3 >"$out" && [ "$(wc -l <"$out")" = 3 ]
+ok $? 'ls ends when its reader has seen enough'
+kill -STOP "$server"
+dl 69 status && says 'stopped'
+r=$?
+kill -CONT "$server"
+ok $r 'a daemon that is stopped is told after some seconds'
+
+# --- doctor ---
+
+dl 1 doctor && has '^OK    daemon' && has '^OK    version' && has '^FAIL  attach'
+ok $? 'doctor sees a daemon without an attach socket'
+dl 1 doctor --json && json 'not o["ok"] and any(c["check"] == "attach" and c["result"] == "fail" and c["remedy"] for c in o["checks"])'
+ok $? 'doctor --json says the same'
+python3 -c "
+import socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind('$run/dlockd.sock')
+s.listen()
+time.sleep(30)" &
+attach=$!
+for _ in $(seq 100); do [ -S "$run/dlockd.sock" ] && break; sleep 0.02; done
+sleep 0.1
+dl 0 doctor && has '^OK    attach' && has '0 failed'
+ok $? 'doctor ends with 0 where nothing fails'
+chmod 777 "$run"
+dl 1 doctor && has '^FAIL  run dir.*written by others'
+ok $? 'doctor fails on a run directory that others may write'
+chmod 755 "$run"
+ln -s /etc/passwd "$run/stranger"
+dl 0 doctor && has '^WARN  files .*stranger'
+ok $? 'doctor warns of foreign files'
+kill "$attach"
+wait "$attach" 2>/dev/null
+server_stop
+
+echo "1..$n"
+exit $failed
