@@ -18,7 +18,7 @@
  *   HELLO resume = index, nonce ->                        after a restart of the daemon, or on a
  *                               <-  WELCOME               new socket; nothing it had is lost
  *
- * The anchor is a descriptor of a file of the client's own, RUN/shm/anchor.INDEX. The client maps
+ * The anchor is a descriptor of a file of the client's own, RUN/anchor/INDEX. The client maps
  * it with MADV_DONTFORK and closes the descriptor, so that its open file description lives just
  * as long as the client's address space: it ends with exit, death and exec, also while a forked
  * child keeps every descriptor that there was. The daemon has locked the description (flock)

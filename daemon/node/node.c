@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../log.h"
+#include "../shm/files.h"
+#include "../store/file.h"
+
+static int fail(struct node *n, int error, const char *what, const char *why)
+{
+	if (!n->failed[0])
+		snprintf(n->failed, sizeof n->failed, "%s: %s", what, why ? why : strerror(-error));
+	return error;
+}
+
+/* RUN is 0755: everybody may come to the sockets; what is secret lies in directories of 0700. */
+static int open_rundir(struct node *n)
+{
+	const char *path = n->config.run_dir;
+
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return fail(n, -errno, path, NULL);
+	n->rundir_fd = files_dir(AT_FDCWD, path, 0755);
+	if (n->rundir_fd == -EPERM)
+		return fail(n, -EPERM, path, "it must belong to the user that dlockd runs as, and others must not write there");
+	return n->rundir_fd < 0 ? fail(n, n->rundir_fd, path, NULL) : 0;
+}
+
+static int open_store(struct node *n)
+{
+	static struct store_why why;
+	struct boot_place here;
+	const char *text = NULL;
+	int r = store_file_open(n->config.state_dir, NULL, &n->store, &why);
+
+	if (r < 0)
+		return fail(n, r, "store", why.text);
+	r = boot_place(n->config.state_dir, &here);
+	if (r < 0)
+		return fail(n, r, n->config.state_dir, NULL);
+	r = boot_decide(n->store, &here, n->rundir_fd, &n->boot, &text);
+	return r < 0 ? fail(n, r, "store", text) : 0;
+}
+
+static struct space_access access_of(const struct config_space *c)
+{
+	return (struct space_access){ c->owner, c->group, c->mode };
+}
+
+static int apply_spaces(struct node *n)
+{
+	for (size_t i = 0; i < n->config.n_spaces; i++) {
+		const struct config_space *c = &n->config.spaces[i];
+		struct space_access access = access_of(c);
+		struct space *s = space_find(&n->shm, c->name, strlen(c->name));
+		int r = 0;
+
+		if (s)
+			space_set_access(s, &access);
+		else
+			r = space_create(&n->shm, c->name, &access, false, &s);
+		if (r < 0)
+			return fail(n, r, c->name, r == -ENOSPC
+				? "no room for its shared memory in the run directory: free some, or enlarge that tmpfs" : NULL);
+	}
+	return 0;
+}
+
+static void links_ready_now(void *arg, uint32_t revents)
+{
+	struct node *n = arg;
+	int r = links_ready(n->links);
+
+	(void)revents;
+	if (r < 0)
+		log_limited(loop_now(n->loop), LOG_LEVEL_WARNING, "links: %s", links_explain(r));
+}
+
+/* The node does without, where the kernel does not tell. */
+static void open_links(struct node *n)
+{
+	int r = links_open(&n->links);
+
+	if (r == 0)
+		r = loop_watch(n->loop, links_fd(n->links), POLLIN, links_ready_now, n, &n->links_watch);
+	if (r < 0) {
+		log_warning("links: %s", links_explain(r));
+		links_close(n->links);
+		n->links = NULL;
+		return;
+	}
+	links_on_change(n->links, node_link_event, n);
+}
+
+static int open_shm(struct node *n, const struct node_options *o)
+{
+	struct shm_ops ops = { n, node_want, node_unused, node_tell };
+	struct shm_config config = {
+		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,
+		.spaces_on_demand = n->config.spaces_on_demand,
+		.counter_deadline = o->counter_deadline, .no_peerpidfd = o->no_peerpidfd,
+	};
+	int r = shm_init(&n->shm, n->loop, &config, &n->boot.id, n->boot.fresh, &ops);
+
+	/* What a ledger of this session lacks is as lost as if it were not there at all. */
+	if (r < 0 && !n->boot.fresh && (r == -ESTALE || r == -ENOENT))
+		return fail(n, r, n->config.run_dir,
+			    "the ledger is incomplete or was changed; remove the directory `ledger' there, what was held is lost then");
+	return r < 0 ? fail(n, r, n->config.run_dir, r == -ENOSPC
+			? "no room for shared memory: free some, or enlarge that tmpfs" : NULL) : 0;
+}
+
+int node_open(struct node *n, struct loop *loop, const struct config *config, const struct node_options *o)
+{
+	int r;
+
+	n->loop = loop;
+	n->config = *config;
+	n->state = "starting";
+	n->rundir_fd = -1;
+	n->started = loop_clock();
+	r = open_rundir(n);
+	if (r == 0)
+		r = open_store(n);
+	if (r < 0)
+		return r;
+	log_info("session %llu, incarnation %u: %s", (unsigned long long)n->boot.id.session,
+		 n->boot.incarnation, boot_text(n->boot.what));
+	if (n->boot.what != BOOT_FIRST && n->boot.what != BOOT_ADOPTED && n->boot.what != BOOT_REBOOTED)
+		log_warning("%s", boot_text(n->boot.what));
+	r = open_shm(n, o);
+	if (r == 0)
+		r = node_core_start(n);
+	if (r < 0)
+		return fail(n, r, "start", NULL);
+	r = apply_spaces(n);
+	if (r == 0)
+		open_links(n);
+	return r;
+}
+
+int node_start(struct node *n, int attach_fd, int query_fd)
+{
+	int r;
+
+	node_source(n, &n->source);
+	r = query_start(n->loop, query_fd, &n->source, &n->query);
+	if (r < 0)
+		return fail(n, r, "query socket", NULL);
+	r = shm_start(&n->shm, attach_fd);
+	if (r < 0)
+		return fail(n, r, "attach socket", NULL);
+	if (n->shm.loss)
+		log_warning("a space was lost: %s", n->shm.loss);
+	n->state = "running";
+	return 0;
+}
+
+int node_reload(struct node *n, const struct config *config)
+{
+	config_done(&n->config);
+	n->config = *config;
+	n->shm.config.spaces_on_demand = config->spaces_on_demand;
+	n->failed[0] = 0;
+	return apply_spaces(n);
+}
+
+void node_close(struct node *n)
+{
+	query_free(n->query);
+	loop_unwatch(n->links_watch);
+	links_close(n->links);
+	shm_done(&n->shm);
+	core_free(n->core);
+	store_close(n->store);
+	free(n->refs);
+	free(n->free_refs);
+	if (n->rundir_fd >= 0)
+		close(n->rundir_fd);
+	config_done(&n->config);
+}

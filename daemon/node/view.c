@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The node as the query socket shows it, and its events as the log and the watchers see them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../log.h"
+#include "../shm/word.h"
+#include "node.h"
+
+#ifndef DLOCK_VERSION
+#define DLOCK_VERSION "0.1"
+#endif
+
+/* --- processes --- */
+
+struct party {
+	struct query_party q;
+	char unit[128], command[160];
+};
+
+static ssize_t read_proc(pid_t pid, const char *what, char *buf, size_t size)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+	fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0)
+		return -1;
+	n = read(fd, buf, size - 1);
+	close(fd);
+	if (n >= 0)
+		buf[n] = 0;
+	return n;
+}
+
+/* The systemd unit is the last part of the cgroup's path that ends like one. */
+static void party_unit(struct party *p)
+{
+	char text[1024], *at, *part;
+
+	if (read_proc(p->q.pid, "cgroup", text, sizeof text) <= 0 || !(at = strstr(text, "0::/")))
+		return;
+	at[strcspn(at, "\n")] = 0;
+	for (part = strtok(at + 4, "/"); part; part = strtok(NULL, "/")) {
+		const char *dot = strrchr(part, '.');
+
+		if (dot && (!strcmp(dot, ".service") || !strcmp(dot, ".scope")))
+			snprintf(p->unit, sizeof p->unit, "%s", part);
+	}
+	if (p->unit[0])
+		p->q.unit = p->unit;
+}
+
+static void party_command(struct party *p)
+{
+	ssize_t n = read_proc(p->q.pid, "cmdline", p->command, sizeof p->command);
+
+	for (ssize_t i = 0; i + 1 < n; i++)
+		if (!p->command[i])
+			p->command[i] = ' ';
+	if (n <= 0) {
+		n = read_proc(p->q.pid, "comm", p->command, sizeof p->command);
+		p->command[n > 0 ? strcspn(p->command, "\n") : 0] = 0;
+	}
+	if (p->command[0])
+		p->q.command = p->command;
+}
+
+static bool party_of(const struct node *n, uint32_t client, struct party *ret)
+{
+	const struct ledger_client *rec;
+
+	memset(ret, 0, sizeof *ret);
+	if (!table_in_use(&n->shm.ledger.clients, client) || !n->shm.clients[client])
+		return false;
+	rec = ledger_client(&n->shm.ledger, client);
+	ret->q.node = n->config.node_name;
+	ret->q.pid = rec->pid;
+	ret->q.uid = rec->uid;
+	party_unit(ret);
+	party_command(ret);
+	return true;
+}
+
+/* --- who waits: one pass over the areas of the space's clients --- */
+
+struct waiting {
+	uint32_t slot, client;
+	uint64_t since;
+};
+
+struct waitings {
+	struct waiting *v;
+	size_t n, cap;
+};
+
+#define WAITINGS_MAX 65536       /* more are not shown */
+
+static void waitings_add(struct waitings *w, struct waiting e)
+{
+	if (w->n == w->cap) {
+		size_t cap = w->cap ? w->cap * 2 : 64;
+		struct waiting *p = w->n < WAITINGS_MAX ? realloc(w->v, cap * sizeof *p) : NULL;
+
+		if (!p)
+			return;
+		w->v = p;
+		w->cap = cap;
+	}
+	w->v[w->n++] = e;
+}
+
+static int waiting_order(const void *a, const void *b)
+{
+	const struct waiting *x = a, *y = b;
+
+	if (x->slot != y->slot)
+		return x->slot < y->slot ? -1 : 1;
+	return x->since < y->since ? -1 : x->since > y->since;
+}
+
+static bool client_in(const struct client *c, const struct space *s)
+{
+	for (uint16_t i = 0; c && i < c->n_spaces; i++)
+		if (c->spaces[i] == s->id)
+			return true;
+	return false;
+}
+
+static struct waitings waitings_of(const struct node *n, const struct space *s)
+{
+	struct waitings w = { 0 };
+
+	for (uint32_t i = 0; (i = table_next(&n->shm.ledger.clients, i));) {
+		const struct seg_cell *cells = seg_cells(s->base, i);
+
+		if (!client_in(n->shm.clients[i], s))
+			continue;
+		for (unsigned k = 0; k < SEG_CELLS; k++) {
+			uint32_t slot = __atomic_load_n(&cells[k].slot_plus_one, __ATOMIC_ACQUIRE);
+
+			if (slot && slot - 1 < SEG_SLOTS_MAX)
+				waitings_add(&w, (struct waiting){ slot - 1, i, cells[k].since_ns });
+		}
+	}
+	if (w.n)
+		qsort(w.v, w.n, sizeof *w.v, waiting_order);
+	return w;
+}
+
+static size_t waitings_first(const struct waitings *w, uint32_t slot)
+{
+	size_t lo = 0, hi = w->n;
+
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+
+		if (w->v[mid].slot < slot)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* --- one name --- */
+
+#define WAITERS_SHOWN 256
+
+static void show_name(const struct node *n, const struct space *s, uint32_t slot,
+		      const struct waitings *w, query_name_fn fn, void *ctx)
+{
+	const struct ledger_name *rec = name_at(s, slot);
+	uint64_t word = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+	nsec_t now = loop_now(n->loop);
+	struct name_text t = name_text(s, slot);
+	char name[ATTACH_NAME_MAX + 1];
+	struct party holder;
+	struct query_party *waiters = calloc(WAITERS_SHOWN, sizeof *waiters);
+	struct party *parties = calloc(WAITERS_SHOWN, sizeof *parties);
+	struct query_name q = { .space = s->name, .name = name, .kind = "lock" };
+
+	snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
+	q.opens = rec->opens;
+	q.token = name_token(s, slot);
+	q.owner_died = word & LOCK_D;
+	q.state = !rec->count ? "unleased" : lock_is_free(word) ? "free" : "held";
+	if (!lock_is_free(word) && party_of(n, (uint32_t)(word & LOCK_OWNER), &holder)) {
+		holder.q.token = q.token;
+		q.holder = &holder.q;
+	}
+	for (size_t i = waitings_first(w, slot); waiters && parties && i < w->n && w->v[i].slot == slot &&
+	     q.n_waiters < WAITERS_SHOWN; i++) {
+		struct party *p = &parties[q.n_waiters];
+
+		if (!party_of(n, w->v[i].client, p))
+			continue;
+		p->q.since_ms = w->v[i].since && w->v[i].since <= now ? (now - w->v[i].since) / NSEC_PER_MSEC : 0;
+		waiters[q.n_waiters++] = p->q;
+	}
+	q.waiters = waiters;
+	fn(ctx, &q);
+	free(waiters);
+	free(parties);
+}
+
+/* --- the source --- */
+
+static void source_node(void *arg, struct query_node *ret)
+{
+	struct node *n = arg;
+	static char id[33], store[300];
+	struct core_stats st;
+
+	core_stats(n->core, &st);
+	for (int i = 0; i < 16; i++)
+		snprintf(id + 2 * i, 3, "%02x", n->boot.node_id[i]);
+	snprintf(store, sizeof store, "file:%s", n->config.state_dir);
+	*ret = (struct query_node){
+		.name = n->config.node_name, .id = id, .version = DLOCK_VERSION, .state = n->state,
+		.run_dir = n->config.run_dir, .state_dir = n->config.state_dir, .store = store,
+		.session = n->boot.id.session, .incarnation = n->boot.incarnation, .epoch = st.epoch,
+		.clients = n->shm.ledger.clients.n, .grants = st.grants, .refills = st.refills,
+		.releases = st.releases, .pid = getpid(),
+		.uptime_ms = (loop_now(n->loop) - n->started) / NSEC_PER_MSEC,
+		.loss = n->shm.loss ? n->shm.loss
+			: n->boot.what == BOOT_ADOPTED || n->boot.what == BOOT_FIRST || n->boot.what == BOOT_REBOOTED
+			? NULL : boot_text(n->boot.what),
+	};
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
+		if (n->shm.spaces[i] && !n->shm.spaces[i]->broken)
+			ret->names += n->shm.spaces[i]->names.n;
+	static char clocksource[32];
+	int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd >= 0 ? read(fd, clocksource, sizeof clocksource - 1) : 0;
+
+	if (fd >= 0)
+		close(fd);
+	clocksource[len > 0 ? len : 0] = 0;
+	clocksource[strcspn(clocksource, "\n")] = 0;
+	ret->clocksource = clocksource[0] ? clocksource : NULL;
+}
+
+static void source_spaces(void *arg, void (*fn)(void *ctx, const struct query_space *s), void *ctx)
+{
+	struct node *n = arg;
+
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		const struct space *s = n->shm.spaces[i];
+		const struct ledger_space *rec = s ? space_record(s) : NULL;
+
+		if (s)
+			fn(ctx, &(struct query_space){ .name = s->name, .owner = rec->uid, .group = rec->gid,
+						       .mode = rec->mode, .names = s->broken ? 0 : s->names.n,
+						       .clients = s->n_clients, .waiters = s->n_watch,
+						       .broken = s->broken });
+	}
+}
+
+struct link_visit {
+	void (*fn)(void *ctx, const struct query_link *l);
+	void *ctx;
+};
+
+#define ADDRESSES_SHOWN 64
+
+static void visit_link(void *arg, const struct link_info *l)
+{
+	struct link_visit *v = arg;
+	const char *addresses[ADDRESSES_SHOWN + 1] = { NULL };
+
+	for (size_t i = 0; i < l->n_addresses && i < ADDRESSES_SHOWN; i++)
+		addresses[i] = l->addresses[i].text;
+	v->fn(v->ctx, &(struct query_link){ .name = l->name, .index = (uint32_t)l->ifindex, .mtu = l->mtu,
+					    .up = l->up, .running = l->running, .addresses = addresses });
+}
+
+static void source_links(void *arg, void (*fn)(void *ctx, const struct query_link *l), void *ctx)
+{
+	struct node *n = arg;
+	struct link_visit v = { fn, ctx };
+
+	if (n->links)
+		links_each(n->links, visit_link, &v);
+}
+
+static struct space *space_from(struct node *n, uint32_t id, const char *only)
+{
+	for (; id < LEDGER_SPACES_MAX; id++) {
+		struct space *s = n->shm.spaces[id];
+
+		if (s && !s->broken && (!only || !strcmp(s->name, only)))
+			return s;
+	}
+	return NULL;
+}
+
+static int source_names(void *arg, const char *space, uint64_t *cursor, unsigned max, query_name_fn fn,
+			void *ctx)
+{
+	struct node *n = arg;
+	uint32_t id = (uint32_t)(*cursor >> 32), slot = (uint32_t)*cursor;
+	struct space *s;
+
+	if (space && !space_find(&n->shm, space, strlen(space)))
+		return -ENOENT;
+	*cursor = 0;
+	while ((s = space_from(n, id, space))) {
+		struct waitings w = waitings_of(n, s);
+		uint32_t next;
+
+		if (s->id != id)
+			slot = 0;
+		for (; max && (next = table_next(&s->names, slot)); slot = next, max--)
+			if (name_is(s, next))
+				show_name(n, s, next, &w, fn, ctx);
+		free(w.v);
+		if (!max) {
+			*cursor = (uint64_t)s->id << 32 | slot;
+			return 0;
+		}
+		id = s->id + 1;
+		slot = 0;
+	}
+	return 0;
+}
+
+static int source_show(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx)
+{
+	struct node *n = arg;
+	struct space *s = space_find(&n->shm, space, strlen(space));
+	uint32_t slot = s ? name_find(s, name, strlen(name)) : 0;
+	struct waitings w;
+
+	if (!slot)
+		return -ENOENT;
+	w = waitings_of(n, s);
+	show_name(n, s, slot, &w, fn, ctx);
+	free(w.v);
+	return 0;
+}
+
+static bool source_may_see(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups)
+{
+	struct node *n = arg;
+	struct space *s = space_find(&n->shm, space, strlen(space));
+
+	return !s || space_may(s, uid, n_groups ? groups[0] : (gid_t)-1, groups, n_groups);
+}
+
+static void source_log(void *arg, int priority, const char *text)
+{
+	struct node *n = arg;
+
+	log_limited(loop_now(n->loop), (enum log_level)priority, "query: %s", text);
+}
+
+void node_source(struct node *n, struct query_source *ret)
+{
+	*ret = (struct query_source){ n, source_node, source_spaces, source_links, source_names,
+				      source_show, source_may_see, source_log };
+}
+
+/* --- events --- */
+
+static void log_event(const struct node *n, const struct shm_event *ev, const char *name)
+{
+	nsec_t now = loop_now(n->loop);
+	const char *space = ev->space ? ev->space->name : "";
+
+	if (!strcmp(ev->what, "owner-died"))
+		log_limited(now, LOG_LEVEL_NOTICE, "pid %d ended while it held %s/%s, token %llu; it is free now",
+			    (int)ev->pid, space, name, (unsigned long long)ev->token);
+	else if (!strcmp(ev->what, "space-broken") || !strcmp(ev->what, "space-lost"))
+		log_error("space %s: %s; its holders are told ESTALE, and it starts anew", space, ev->detail);
+	else if (!strcmp(ev->what, "scribbled"))
+		log_warning("%s/%s: %s", space, name, ev->detail);
+	else
+		log_debug("%s %s%s%s pid %d %s", ev->what, space, name[0] ? "/" : "", name, (int)ev->pid,
+			  ev->detail ? ev->detail : "");
+}
+
+static uint64_t realtime_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void node_tell(void *arg, const struct shm_event *ev)
+{
+	struct node *n = arg;
+	char name[ATTACH_NAME_MAX + 1] = "";
+
+	if (ev->space && ev->slot && ev->space->names.base && name_is(ev->space, ev->slot)) {
+		struct name_text t = name_text(ev->space, ev->slot);
+
+		snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
+	}
+	log_event(n, ev, name);
+	if (n->query && query_watched(n->query))
+		query_event(n->query, &(struct query_event){
+			.boottime_ms = loop_now(n->loop) / NSEC_PER_MSEC, .realtime_ms = realtime_ms(),
+			.event = ev->what, .space = ev->space ? ev->space->name : NULL,
+			.name = name[0] ? name : NULL, .pid = ev->pid, .token = ev->token, .detail = ev->detail });
+}
+
+void node_link_event(void *arg, const struct links_event *ev)
+{
+	struct node *n = arg;
+	char detail[IFNAMSIZ + 80];
+
+	snprintf(detail, sizeof detail, "%s: %s%s%s", ev->link->name, links_event_text(ev->kind),
+		 ev->address ? " " : "", ev->address ? ev->address->text : "");
+	node_tell(n, &(struct shm_event){ .what = "link", .detail = detail });
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * After a restart: the ledger says who was here and what the node owns; the words in the segment
+ * say the rest, as far as that agrees. Every step can be done again, should this daemon die too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm.h"
+#include "word.h"
+
+#define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
+
+/* How many have each name open; an open whose name is gone was being closed. */
+static void adopt_opens(struct shm *shm)
+{
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		struct space *s = shm->spaces[i];
+
+		for (uint32_t n = 0; s && !s->broken && (n = table_next(&s->names, n));) {
+			name_at(s, n)->opens = 0;
+			name_at(s, n)->ref = UINT32_MAX;
+			name_at(s, n)->state = name_at(s, n)->count ? NAME_LEASED : NAME_IDLE;
+		}
+	}
+	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.opens, i)); i = next) {
+		const struct ledger_open *o = ledger_open_at(&shm->ledger, next);
+		struct space *s = shm->spaces[o->space];
+
+		if (s && s->broken)
+			continue;
+		if (s && name_is(s, o->slot))
+			name_at(s, o->slot)->opens++;
+		else
+			ledger_open_del(&shm->ledger, next);
+	}
+}
+
+void adopt_clients(struct shm *shm)
+{
+	adopt_opens(shm);
+	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.clients, i)); i = next)
+		if (client_adopt(shm, next) < 0)
+			client_gone(shm, next, "it ended while no daemon was there");
+}
+
+static bool owner_is_real(struct space *s, uint32_t slot, uint32_t client)
+{
+	return s->shm->clients[client] && ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot);
+}
+
+/* A word that says what the ledger cannot confirm loses: closed, and its holder sees ESTALE. */
+static void adopt_word(struct space *s, uint32_t slot)
+{
+	const struct ledger_name *n = name_at(s, slot);
+	struct seg_slot *g = seg_slot(s->base, slot);
+	uint64_t w = LOCK_LOAD(&g->word), left = COUNT_END - lock_count(w), bias;
+
+	if (!lock_is_free(w) && !owner_is_real(s, slot, (uint32_t)(w & LOCK_OWNER))) {
+		lock_died(&g->word, (uint32_t)(w & LOCK_OWNER));
+		w = LOCK_LOAD(&g->word);
+	}
+	bias = n->first - 1 - (COUNT_END - n->count);
+	if (((w & LOCK_L) && left > n->count) ||
+	    (!(w & LOCK_L) && lock_count(w) != 0) || (!lock_is_free(w) && (!n->count || g->bias != bias))) {
+		shm_tell(s->shm, "scribbled", s, slot, 0, n->first, "its word is not what the ledger allows: holder lost");
+		word_store(&g->word, (w & LOCK_W) | LOCK_D);
+		futex_wake_class(lock_futex(&g->word), INT_MAX, LOCK_CLASS_ANY);
+	} else if (n->count && g->bias != bias) {
+		word_store(&g->bias, bias);      /* the grant was on its way from the ledger to the slot */
+	}
+}
+
+void adopt_words(struct space *s)
+{
+	for (uint32_t i = 0, next; (next = table_next(&s->names, i)); i = next) {
+		struct ledger_name *n = name_at(s, next);
+		uint64_t w;
+
+		adopt_word(s, next);
+		w = LOCK_LOAD(&seg_slot(s->base, next)->word);
+		if (w & LOCK_W) {
+			seg_bit_set(s->base, SEG_WATCH, next);
+			watch_add(s, next);
+			lock_look(&seg_slot(s->base, next)->word);
+		}
+		if (!n->opens && !(w & LOCK_D)) {
+			n->opens = 1;            /* as if its last client had just left */
+			name_closed(s, next);
+		} else if (lock_is_free(w) && !(w & LOCK_L) && (w & LOCK_W)) {
+			s->shm->ops.want(s->shm->ops.arg, s, next);
+		}
+	}
+	watch_scan_all(s);
+}
+
+/* --- what an earlier session left --- */
+
+static void end_slots(char *base, int fd)
+{
+	off_t at = (off_t)SEG_SLOT_OFF, end;
+
+	while ((at = lseek(fd, at, SEEK_DATA)) >= 0 && (end = lseek(fd, at, SEEK_HOLE)) >= 0) {
+		for (uint64_t off = ((uint64_t)at + 63) & ~UINT64_C(63); off + 64 <= (uint64_t)end; off += 64) {
+			uint64_t *word = &((struct seg_slot *)(base + off))->word;
+
+			__atomic_store_n(word, 0, __ATOMIC_RELEASE);
+			futex_wake_class(lock_futex(word), INT_MAX, LOCK_CLASS_ANY);
+		}
+		at = end;
+	}
+}
+
+static void end_segment(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+	void *p;
+
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == SEG_SIZE) {
+		p = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+		if (p != MAP_FAILED) {
+			end_slots(p, fd);
+			munmap(p, SEG_SIZE);
+		}
+	}
+	close(fd);
+}
+
+void adopt_end(int shm_dirfd)
+{
+	int fd = openat(shm_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (e->d_name[0] != '.')
+			end_segment(shm_dirfd, e->d_name);
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+}

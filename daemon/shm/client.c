@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Clients: who they are, what they have open, and their end.
+ *
+ * Two signs tell the end of a process. Its anchor (attach.h) says that its address space is gone:
+ * by exit, death or exec, whatever its children have inherited. Its pidfd says that the process is
+ * gone, whatever has become of the anchor. Either is enough; the attach socket proves nothing.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "shm.h"
+#include "word.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* --- who it is --- */
+
+/* Field 22 of /proc/PID/stat; 0 where the process cannot be seen. */
+static uint64_t start_time(pid_t pid)
+{
+	char path[40], text[1024], *at;
+	unsigned long long t = 0;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	at = strrchr(text, ')');         /* the command's name may hold anything */
+	if (at && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+			 &t) != 1)
+		t = 0;
+	return t;
+}
+
+/* The pid behind a pidfd, as it is called here. */
+static pid_t pidfd_pid(int pidfd)
+{
+	char path[40], text[512], *at;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	at = strstr(text, "\nPid:");
+	return at ? atoi(at + 5) : 0;
+}
+
+static int peer_groups(int fd, struct peer *p)
+{
+	socklen_t n = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &n) == 0 || errno != ERANGE)
+		return 0;
+	p->groups = malloc(n);
+	if (!p->groups)
+		return -ENOMEM;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, p->groups, &n) < 0)
+		return -errno;
+	p->n_groups = n / sizeof *p->groups;
+	return 0;
+}
+
+int peer_identify(struct shm *shm, int fd, struct peer *ret)
+{
+	struct ucred cred;
+	socklen_t n = sizeof cred;
+	int r;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+		return -errno;
+	*ret = (struct peer){ .fd = fd, .pid = cred.pid, .uid = cred.uid, .gid = cred.gid, .pidfd = -1 };
+	r = peer_groups(fd, ret);
+	if (r < 0)
+		return r;
+	n = sizeof ret->pidfd;
+	if (shm->config.no_peerpidfd)
+		return -ENOTSUP;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &ret->pidfd, &n) < 0) {
+		ret->pidfd = -1;
+		return errno == ENOPROTOOPT ? -ENOTSUP : -errno;
+	}
+	ret->pid = pidfd_pid(ret->pidfd);
+	return ret->pid < 0 ? -ESRCH : 0;
+}
+
+int peer_pidfd(struct peer *p)
+{
+	if (p->pid <= 0)
+		return -ENOTSUP;         /* lives in a pid namespace that is not below ours */
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	return p->pidfd < 0 ? -errno : 0;
+}
+
+void peer_done(struct peer *p)
+{
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	free(p->groups);
+	*p = (struct peer){ .fd = -1, .pidfd = -1 };
+}
+
+/* --- its anchor --- */
+
+static void anchor_path(char *ret, size_t n, uint32_t index)
+{
+	snprintf(ret, n, "%u", index);
+}
+
+/* A new inode each time: an index that is used again has nothing to do with its last anchor. */
+static int anchor_make(struct shm *shm, uint32_t index)
+{
+	char path[16];
+	int fd, r = 0;
+
+	anchor_path(path, sizeof path, index);
+	if (unlinkat(shm->anchor_dirfd, path, 0) < 0 && errno != ENOENT)
+		return -errno;
+	fd = openat(shm->anchor_dirfd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, 4096) < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		r = -errno;
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/*
+ * Is the description that we locked for the client still open somewhere? Asked through one that is
+ * only for reading: its own end is no IN_CLOSE_WRITE, so that asking does not raise the question.
+ */
+bool client_anchored(struct shm *shm, uint32_t index)
+{
+	char path[16];
+	bool held;
+	int fd;
+
+	anchor_path(path, sizeof path, index);
+	fd = openat(shm->anchor_dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno != ENOENT;  /* no descriptors: then the pidfd has to tell */
+	held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	close(fd);
+	return held;
+}
+
+static void anchors_check_all(struct shm *shm)
+{
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
+		if (shm->clients[i] && !client_anchored(shm, i))
+			client_gone(shm, i, "its address space ended");
+}
+
+void client_anchor_events(void *arg, const void *data, ssize_t n)
+{
+	struct shm *shm = arg;
+
+	for (const char *at = data, *end = at + (n > 0 ? n : 0); at < end;) {
+		struct inotify_event ev;
+		const char *name = at + sizeof ev;
+		uint32_t index;
+
+		memcpy(&ev, at, sizeof ev);
+		at = name + ev.len;
+		if (ev.mask & IN_Q_OVERFLOW) {
+			anchors_check_all(shm);
+			return;
+		}
+		index = ev.len ? (uint32_t)strtoul(name, NULL, 10) : 0;
+		if (index && index < SEG_CLIENTS_MAX && shm->clients[index] && !client_anchored(shm, index))
+			client_gone(shm, index, "its address space ended");
+	}
+}
+
+/* --- coming and going --- */
+
+struct client_end {
+	struct shm *shm;
+	uint32_t index;
+};
+
+static void client_pidfd_ready(void *arg, uint32_t revents)
+{
+	struct client_end *e = arg;
+
+	(void)revents;
+	client_gone(e->shm, e->index, "its process ended");
+}
+
+/* One small block per index, for as long as the daemon runs: a call-back must find it. */
+static struct client_end *client_end(struct shm *shm, uint32_t index)
+{
+	static struct client_end ends[SEG_CLIENTS_MAX];
+
+	ends[index] = (struct client_end){ shm, index };
+	return &ends[index];
+}
+
+static int client_watch(struct shm *shm, struct client *c)
+{
+	if (c->pidfd < 0)
+		return 0;
+	return loop_watch(shm->loop, c->pidfd, POLLIN, client_pidfd_ready, client_end(shm, c->index), &c->watch);
+}
+
+void client_free(struct client *c)
+{
+	if (!c)
+		return;
+	loop_unwatch(c->watch);
+	if (c->pidfd >= 0)
+		close(c->pidfd);
+	free(c->spaces);
+	free(c);
+}
+
+int client_new(struct shm *shm, struct peer *p, uint32_t flags, struct client **ret, int *ret_anchor)
+{
+	struct ledger_client *rec;
+	struct client *c;
+	uint32_t index;
+	int r, anchor;
+
+	r = table_take(&shm->ledger.clients, &index);
+	if (r < 0)
+		return r == -ENOSPC && shm->ledger.clients.n >= SEG_CLIENTS_MAX - 1 ? -EUSERS : r;
+	c = calloc(1, sizeof *c);
+	anchor = c ? anchor_make(shm, index) : -ENOMEM;
+	if (anchor < 0) {
+		table_drop(&shm->ledger.clients, index);
+		free(c);
+		return anchor;
+	}
+	c->index = index;
+	c->pidfd = flags & CLIENT_INHERIT ? -1 : p->pidfd;
+	rec = ledger_client(&shm->ledger, index);
+	rec->flags = flags;
+	rec->pid = p->pid;
+	rec->uid = p->uid;
+	rec->gid = p->gid;
+	rec->start_time = start_time(p->pid);
+	rec->attached_ns = loop_now(shm->loop);
+	r = files_random(rec->nonce, sizeof rec->nonce);
+	if (r == 0)
+		r = client_watch(shm, c);
+	if (r < 0) {
+		c->pidfd = -1;
+		client_free(c);
+		table_drop(&shm->ledger.clients, index);
+		close(anchor);
+		return r;
+	}
+	if (c->pidfd == p->pidfd)
+		p->pidfd = -1;
+	table_commit(&shm->ledger.clients, index, 1);
+	shm->clients[index] = c;
+	shm_tell(shm, "attach", NULL, 0, p->pid, 0, NULL);
+	*ret = c;
+	*ret_anchor = anchor;
+	return 0;
+}
+
+static int client_area_note(struct client *c, struct space *s);
+
+static void client_areas_adopt(struct shm *shm, struct client *c)
+{
+	for (uint32_t i = ledger_client(&shm->ledger, c->index)->opens; i;
+	     i = ledger_open_at(&shm->ledger, i)->next) {
+		struct space *s = shm->spaces[ledger_open_at(&shm->ledger, i)->space];
+
+		if (s && !s->broken)
+			client_area_note(c, s);
+	}
+}
+
+/* The same process as before? Then it has the pid, the start time and the address space of then. */
+int client_adopt(struct shm *shm, uint32_t index)
+{
+	const struct ledger_client *rec = ledger_client(&shm->ledger, index);
+	struct client *c;
+	int pidfd = -1, r;
+
+	if (!client_anchored(shm, index))
+		return -ESRCH;
+	if (!(rec->flags & CLIENT_INHERIT) && rec->pid > 0) {
+		pidfd = (int)syscall(SYS_pidfd_open, rec->pid, 0);
+		if (pidfd < 0)
+			return errno == EMFILE || errno == ENFILE ? -errno : -ESRCH;
+		if (start_time(rec->pid) != rec->start_time) {
+			close(pidfd);
+			return -ESRCH;
+		}
+	}
+	c = calloc(1, sizeof *c);
+	if (!c) {
+		close(pidfd);
+		return -ENOMEM;
+	}
+	c->index = index;
+	c->pidfd = pidfd;
+	r = client_watch(shm, c);
+	if (r < 0) {
+		client_free(c);
+		return r;
+	}
+	shm->clients[index] = c;
+	client_areas_adopt(shm, c);
+	hint_adopt(c, shm);
+	return 0;
+}
+
+/* --- what it has open --- */
+
+/* Notes that it has an area in the space. -EEXIST: that is known. */
+static int client_area_note(struct client *c, struct space *s)
+{
+	for (uint16_t i = 0; i < c->n_spaces; i++)
+		if (c->spaces[i] == s->id)
+			return -EEXIST;
+	if (c->n_spaces == c->spaces_cap) {
+		uint16_t cap = c->spaces_cap ? (uint16_t)(c->spaces_cap * 2) : 4;
+		uint16_t *p = realloc(c->spaces, cap * sizeof *p);
+
+		if (!p)
+			return -ENOMEM;
+		c->spaces = p;
+		c->spaces_cap = cap;
+	}
+	c->spaces[c->n_spaces++] = (uint16_t)s->id;
+	s->n_clients++;
+	return 0;
+}
+
+/* The page in which its threads say that they wait: zeroed, and there before it is written to. */
+static int client_area(struct client *c, struct space *s)
+{
+	off_t at = (off_t)(SEG_AREA_OFF + (uint64_t)c->index * SEG_AREA_SIZE);
+	int r = client_area_note(c, s);
+
+	if (r < 0)
+		return r == -EEXIST ? 0 : r;
+	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, SEG_AREA_SIZE);
+	if (fallocate(s->fd, 0, at, SEG_AREA_SIZE) == 0)
+		return 0;
+	r = -errno;
+	c->n_spaces--;
+	s->n_clients--;
+	return r;
+}
+
+static void client_areas_back(struct shm *shm, struct client *c)
+{
+	for (uint16_t i = 0; i < c->n_spaces; i++) {
+		struct space *s = shm->spaces[c->spaces[i]];
+
+		if (!s || s->fd < 0)
+			continue;
+		fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  (off_t)(SEG_AREA_OFF + (uint64_t)c->index * SEG_AREA_SIZE), SEG_AREA_SIZE);
+		s->n_clients--;
+	}
+	c->n_spaces = 0;
+}
+
+int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
+		uint32_t *ret_slot)
+{
+	uint32_t slot = name_find(s, name, len), open;
+	bool made = !slot;
+	int r = client_area(c, s);
+
+	if (r == 0 && made)
+		r = name_make(s, name, len, &slot);
+	if (r < 0)
+		return r;
+	r = ledger_open_add(&shm->ledger, c->index, (uint16_t)s->id, slot, &open);
+	if (r == -EEXIST) {
+		*ret_slot = slot;
+		return 0;
+	}
+	name_at(s, slot)->opens++;
+	if (r < 0) {
+		name_closed(s, slot);
+		return r;
+	}
+	*ret_slot = slot;
+	if (made)
+		shm_tell(shm, "open", s, slot, ledger_client(&shm->ledger, c->index)->pid, 0, NULL);
+	return 0;
+}
+
+/* What it still owned is free, what it owed is given; then the ledger forgets that it was here. */
+static void client_leave(struct shm *shm, uint32_t index, uint32_t open)
+{
+	const struct ledger_open o = *ledger_open_at(&shm->ledger, open);
+	struct space *s = shm->spaces[o.space];
+	pid_t pid = ledger_client(&shm->ledger, index)->pid;
+	bool here = s && !s->broken && name_is(s, o.slot);
+
+	if (here && lock_died(&seg_slot(s->base, o.slot)->word, index))
+		shm_tell(shm, "owner-died", s, o.slot, pid, name_token(s, o.slot), NULL);
+	if (o.flags & OPEN_HINT)
+		hint_drop(shm->clients[index], shm, index, o.space, o.slot);
+	ledger_open_del(&shm->ledger, open);
+	if (here)
+		name_closed(s, o.slot);
+}
+
+int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot)
+{
+	uint32_t open = slot < SEG_SLOTS_MAX ? ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot) : 0;
+
+	if (!open)
+		return -EINVAL;
+	client_leave(shm, c->index, open);
+	return 0;
+}
+
+void client_gone(struct shm *shm, uint32_t index, const char *why)
+{
+	struct client *c = shm->clients[index];
+	char path[16];
+
+	for (uint32_t open; (open = ledger_client(&shm->ledger, index)->opens);)
+		client_leave(shm, index, open);
+	shm_tell(shm, "detach", NULL, 0, ledger_client(&shm->ledger, index)->pid, 0, why);
+	if (c) {
+		client_areas_back(shm, c);
+		if (c->conn)
+			conn_lose(c->conn);
+	}
+	shm->clients[index] = NULL;
+	client_free(c);
+	anchor_path(path, sizeof path, index);
+	unlinkat(shm->anchor_dirfd, path, 0);
+	table_drop(&shm->ledger.clients, index);
+}

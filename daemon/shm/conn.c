@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The attach socket (attach.h): one packet a request, one answer each, in order.
+ *
+ * A connection begins unidentified. It says HELLO, answers a nonce where the kernel cannot name
+ * the process behind a socket, and is a client from then on. Whatever is not to the letter of the
+ * protocol ends the connection; the client itself lives on until its process ends, and may come
+ * back with its index and its nonce.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../../include/proto/name.h"
+#include "files.h"
+#include "shm.h"
+#include "word.h"
+
+#define CONNS_MAX      SEG_CLIENTS_MAX
+#define HANDSHAKE_SPAN (10 * NSEC_PER_SEC)
+
+struct conn {
+	struct conn *next, **at;
+	struct shm *shm;
+	int fd;
+	struct peer peer;
+	struct client *client;           /* NULL before WELCOME */
+	struct loop_watch *watch;        /* before it */
+	struct loop_recv *recv;          /* after it */
+	struct loop_timer timer;
+	struct attach_hello hello;
+	uint64_t nonce[2];               /* to be answered; 0: none asked */
+};
+
+static void conn_free(struct conn *c)
+{
+	loop_timer_cancel(c->shm->loop, &c->timer);
+	loop_unwatch(c->watch);
+	loop_recv_stop(c->recv);
+	if (c->client)
+		c->client->conn = NULL;
+	close(c->fd);
+	peer_done(&c->peer);
+	*c->at = c->next;
+	if (c->next)
+		c->next->at = c->at;
+	c->shm->n_conns--;
+	free(c);
+}
+
+void conn_lose(struct conn *c)
+{
+	conn_free(c);
+}
+
+void conn_close_all(struct shm *shm)
+{
+	loop_accept_stop(shm->accept);
+	shm->accept = NULL;
+	while (shm->conns)
+		conn_free(shm->conns);
+}
+
+/* false: it does not read, or is gone; the connection has been ended. */
+static bool conn_send(struct conn *c, const void *packet, size_t n, const int *fds, unsigned n_fds)
+{
+	char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
+	struct iovec iov = { (void *)packet, n };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (n_fds) {
+		struct cmsghdr *h;
+
+		m.msg_control = control;
+		m.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+		h = CMSG_FIRSTHDR(&m);
+		h->cmsg_level = SOL_SOCKET;
+		h->cmsg_type = SCM_RIGHTS;
+		h->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+		memcpy(CMSG_DATA(h), fds, n_fds * sizeof(int));
+	}
+	if (sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n)
+		return true;
+	conn_free(c);
+	return false;
+}
+
+static void conn_done(struct conn *c, int error)
+{
+	struct attach_head h = { ATTACH_DONE, sizeof h, -error };
+
+	conn_send(c, &h, sizeof h, NULL, 0);
+}
+
+/* --- requests of a client --- */
+
+static int open_space(struct conn *c, const char *name, size_t len, struct space **ret)
+{
+	struct shm *shm = c->shm;
+	struct space *s = space_find(shm, name, len);
+	char text[ATTACH_SPACE_MAX + 1];
+
+	if (!s) {
+		struct space_access access = { c->peer.uid, c->peer.gid, 0600 };
+		int r;
+
+		if (!shm->config.spaces_on_demand)
+			return -ENOENT;
+		memcpy(text, name, len);
+		text[len] = 0;
+		r = space_create(shm, text, &access, true, &s);
+		if (r < 0)
+			return r;
+	}
+	if (!space_may(s, c->peer.uid, c->peer.gid, c->peer.groups, c->peer.n_groups))
+		return -EACCES;
+	*ret = s;
+	return 0;
+}
+
+static void conn_open(struct conn *c, const struct attach_open *m)
+{
+	struct attach_opened a = { .head = { ATTACH_OPENED, sizeof a, 0 } };
+	const char *name = m->text + m->space_len;
+	struct space *s = NULL;
+	int r = -EINVAL;
+
+	if (space_name_valid(m->text, m->space_len) && object_name_valid(name, m->name_len))
+		r = open_space(c, m->text, m->space_len, &s);
+	if (r == 0)
+		r = client_open(c->client, c->shm, s, name, m->name_len, &a.slot);
+	if (r == 0) {
+		a.space = s->id;
+		a.generation = s->generation;
+	}
+	a.head.error = -r;
+	if (r == 0 && m->mapped != s->generation)
+		conn_send(c, &a, sizeof a, (int[]){ s->fd, s->bell_clients }, 2);
+	else
+		conn_send(c, &a, sizeof a, NULL, 0);
+}
+
+static struct space *conn_space(struct conn *c, uint32_t id)
+{
+	return id < LEDGER_SPACES_MAX ? c->shm->spaces[id] : NULL;
+}
+
+static void conn_close(struct conn *c, const struct attach_close *m)
+{
+	struct space *s = conn_space(c, m->space);
+
+	conn_done(c, s ? client_close(c->client, c->shm, s, m->slot) : -EINVAL);
+}
+
+static void conn_hint(struct conn *c, const struct attach_hint *m)
+{
+	struct attach_head h = { ATTACH_DONE, sizeof h, 0 };
+	struct space *s = conn_space(c, m->space);
+	int fd, r = s && !s->broken ? hint_open(c->client, c->shm, s, m->slot, &fd) : -EINVAL;
+
+	if (r < 0) {
+		conn_done(c, r);
+		return;
+	}
+	conn_send(c, &h, sizeof h, &fd, 1);
+	close(fd);
+}
+
+static void conn_request(void *arg, const void *data, ssize_t n)
+{
+	struct conn *c = arg;
+	union {
+		struct attach_head head;
+		struct attach_open open;
+		struct attach_close close;
+		struct attach_hint hint;
+		char bytes[ATTACH_PACKET_MAX];
+	} m;
+
+	if (n < (ssize_t)sizeof m.head || n > (ssize_t)sizeof m) {
+		conn_free(c);
+		return;
+	}
+	memcpy(&m, data, (size_t)n);
+	if (m.head.len != n)
+		goto bad;
+	switch (m.head.op) {
+	case ATTACH_OPEN:
+		if (n < (ssize_t)offsetof(struct attach_open, text) ||
+		    (size_t)n != ATTACH_OPEN_LEN(m.open.space_len, m.open.name_len))
+			goto bad;
+		conn_open(c, &m.open);
+		return;
+	case ATTACH_CLOSE:
+		if (n != sizeof m.close)
+			goto bad;
+		conn_close(c, &m.close);
+		return;
+	case ATTACH_HINT:
+		if (n != sizeof m.hint)
+			goto bad;
+		conn_hint(c, &m.hint);
+		return;
+	}
+bad:
+	conn_free(c);
+}
+
+/* --- who is it? --- */
+
+static void conn_refuse(struct conn *c, int error)
+{
+	struct attach_welcome w = { .head = { ATTACH_WELCOME, sizeof w, -error },
+				    .major = ATTACH_MAJOR, .minor = ATTACH_MINOR };
+
+	if (conn_send(c, &w, sizeof w, NULL, 0))
+		conn_free(c);
+}
+
+/* Comes back with its index and secret: it goes on with all it has. */
+static struct client *conn_resume(struct conn *c)
+{
+	uint32_t i = c->hello.resume;
+	struct client *cl = i < SEG_CLIENTS_MAX ? c->shm->clients[i] : NULL;
+	const struct ledger_client *rec = cl ? ledger_client(&c->shm->ledger, i) : NULL;
+
+	if (!rec || rec->nonce[0] != c->hello.nonce[0] || rec->nonce[1] != c->hello.nonce[1] ||
+	    rec->uid != c->peer.uid)
+		return NULL;
+	if (cl->conn)
+		conn_free(cl->conn);
+	return cl;
+}
+
+static void conn_welcome(struct conn *c)
+{
+	struct shm *shm = c->shm;
+	struct attach_welcome w = { .head = { ATTACH_WELCOME, sizeof w, 0 },
+				    .major = ATTACH_MAJOR, .minor = ATTACH_MINOR };
+	struct client *cl = c->hello.resume ? conn_resume(c) : NULL;
+	struct timespec ts;
+	int anchor = -1, r = 0;
+
+	w.resumed = cl != NULL;
+	if (!cl)
+		r = client_new(shm, &c->peer, c->hello.flags & ATTACH_INHERIT ? CLIENT_INHERIT : 0, &cl, &anchor);
+	if (r < 0) {
+		conn_refuse(c, r);
+		return;
+	}
+	w.client = cl->index;
+	memcpy(w.nonce, ledger_client(&shm->ledger, cl->index)->nonce, sizeof w.nonce);
+	clock_gettime(CLOCK_BOOTTIME, &ts);      /* not the turn's: the client compares it with its own */
+	w.boottime_ns = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+	w.session = shm->config.session;
+	c->client = cl;
+	cl->conn = c;
+	loop_timer_cancel(shm->loop, &c->timer);
+	loop_unwatch(c->watch);
+	c->watch = NULL;
+	r = loop_recv_start(shm->loop, c->fd, conn_request, c, &c->recv);
+	if (r < 0)
+		conn_refuse(c, r);
+	else
+		conn_send(c, &w, sizeof w, (int[]){ shm->page.fd, anchor }, w.resumed ? 1 : 2);
+	if (anchor >= 0)
+		close(anchor);           /* where the answer went nowhere, this ends the client */
+}
+
+static void conn_ask_nonce(struct conn *c)
+{
+	struct attach_nonce m = { .head = { ATTACH_NONCE, sizeof m, 0 } };
+	int on = 1, r = peer_pidfd(&c->peer);
+
+	if (r == 0 && setsockopt(c->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
+		r = -errno;
+	if (r == 0)
+		r = files_random(c->nonce, sizeof c->nonce);
+	if (r < 0) {
+		conn_refuse(c, r);
+		return;
+	}
+	memcpy(m.nonce, c->nonce, sizeof m.nonce);
+	conn_send(c, &m, sizeof m, NULL, 0);
+}
+
+static void conn_hello(struct conn *c, const struct attach_hello *m)
+{
+	int r;
+
+	c->hello = *m;
+	if (m->magic != ATTACH_MAGIC || m->major != ATTACH_MAJOR || (m->flags & ~(uint32_t)ATTACH_INHERIT)) {
+		conn_refuse(c, -EPROTONOSUPPORT);
+		return;
+	}
+	r = peer_identify(c->shm, c->fd, &c->peer);
+	if (r == -ENOTSUP)
+		conn_ask_nonce(c);
+	else if (r < 0)
+		conn_refuse(c, r);
+	else
+		conn_welcome(c);
+}
+
+/*
+ * The nonce came from a process with the pid that we hold a pidfd of: had that process ended
+ * before, the pidfd would be readable now. So the pidfd is of the one that speaks.
+ */
+static bool conn_confirmed(struct conn *c, const struct attach_nonce *m, pid_t sender)
+{
+	struct pollfd p = { c->peer.pidfd, POLLIN, 0 };
+
+	return c->nonce[0] && m->nonce[0] == c->nonce[0] && m->nonce[1] == c->nonce[1] &&
+	       sender == c->peer.pid && poll(&p, 1, 0) == 0;
+}
+
+static pid_t control_pid(struct msghdr *m)
+{
+	pid_t pid = 0;
+
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_CREDENTIALS) {
+			struct ucred u;
+
+			memcpy(&u, CMSG_DATA(h), sizeof u);
+			pid = u.pid;
+		} else if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
+			/* Nobody asked for descriptors; they must not pile up here. */
+			size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+			for (size_t i = 0; i < n; i++) {
+				int fd;
+
+				memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+				close(fd);
+			}
+		}
+	}
+	return pid;
+}
+
+static void conn_handshake(void *arg, uint32_t revents)
+{
+	struct conn *c = arg;
+	union {
+		struct attach_head head;
+		struct attach_hello hello;
+		struct attach_nonce nonce;
+	} m;
+	char control[512];
+	struct iovec iov = { &m, sizeof m };
+	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+			    .msg_controllen = sizeof control };
+	ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	pid_t sender;
+
+	(void)revents;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	sender = n >= 0 ? control_pid(&h) : 0;
+	if (n < (ssize_t)sizeof m.head || (h.msg_flags & MSG_TRUNC) || m.head.len != n)
+		conn_free(c);
+	else if (m.head.op == ATTACH_HELLO && n == sizeof m.hello && !c->nonce[0])
+		conn_hello(c, &m.hello);
+	else if (m.head.op == ATTACH_NONCE && n == sizeof m.nonce && conn_confirmed(c, &m.nonce, sender))
+		conn_welcome(c);
+	else
+		conn_free(c);
+}
+
+static void conn_late(void *arg)
+{
+	conn_free(arg);
+}
+
+static void conn_accept(void *arg, int fd)
+{
+	struct shm *shm = arg;
+	struct conn *c;
+
+	if (fd < 0)
+		return;                  /* the loop tries again when there are descriptors */
+	c = shm->n_conns < CONNS_MAX ? calloc(1, sizeof *c) : NULL;
+	if (!c) {
+		close(fd);
+		return;
+	}
+	*c = (struct conn){ .shm = shm, .fd = fd, .next = shm->conns, .at = &shm->conns,
+			    .peer = { .fd = -1, .pidfd = -1 } };
+	if (c->next)
+		c->next->at = &c->next;
+	shm->conns = c;
+	shm->n_conns++;
+	loop_timer_init(&c->timer, conn_late, c);
+	loop_timer_set(shm->loop, &c->timer, loop_now(shm->loop) + HANDSHAKE_SPAN);
+	if (loop_watch(shm->loop, fd, POLLIN, conn_handshake, c, &c->watch) < 0)
+		conn_free(c);
+}
+
+int conn_listen(struct shm *shm, int listen_fd)
+{
+	shm->listen_fd = listen_fd;
+	return loop_accept_start(shm->loop, listen_fd, conn_accept, shm, &shm->accept);
+}

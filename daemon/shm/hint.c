@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * FIFOs behind dlock_fd(): RUN/hint/CLIENT.SPACE.SLOT, a byte when the hold is wanted by another or
+ * lost. Open for reading and writing on both sides, so that a restarted daemon opens the same one
+ * by its path and the client notices nothing.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "shm.h"
+#include "word.h"
+
+struct hint {
+	struct hint *next;
+	uint32_t space, slot;
+	int fd;
+	uint64_t rung;                   /* identity of the hold that has been told already */
+};
+
+static void hint_path(char *ret, size_t n, uint32_t client, uint32_t space, uint32_t slot)
+{
+	snprintf(ret, n, "%u.%u.%u", client, space, slot);
+}
+
+static struct hint *hint_find(const struct client *c, uint32_t space, uint32_t slot)
+{
+	struct hint *h = c->hints;
+
+	while (h && (h->space != space || h->slot != slot))
+		h = h->next;
+	return h;
+}
+
+static struct hint *hint_make(struct client *c, struct shm *shm, uint32_t space, uint32_t slot)
+{
+	struct hint *h = calloc(1, sizeof *h);
+	char path[40];
+
+	if (!h)
+		return NULL;
+	hint_path(path, sizeof path, c->index, space, slot);
+	*h = (struct hint){ .next = c->hints, .space = space, .slot = slot,
+			    .fd = files_fifo(shm->hint_dirfd, path) };
+	if (h->fd < 0) {
+		free(h);
+		return NULL;
+	}
+	c->hints = h;
+	return h;
+}
+
+int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot, int *ret_fd)
+{
+	uint32_t open = ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot);
+	char path[40];
+	int fd;
+
+	if (!open)
+		return -EINVAL;
+	if (!hint_find(c, s->id, slot) && !hint_make(c, shm, s->id, slot))
+		return -EMFILE;
+	ledger_open_at(&shm->ledger, open)->flags |= OPEN_HINT;
+	hint_path(path, sizeof path, c->index, s->id, slot);
+	fd = files_fifo(shm->hint_dirfd, path);
+	if (fd < 0)
+		return fd;
+	*ret_fd = fd;
+	hint_ring(shm, s, slot);
+	return 0;
+}
+
+static void hint_write(struct hint *h)
+{
+	if (write(h->fd, "!", 1) < 0)
+		return;                  /* full: the client has a byte to read already */
+}
+
+void hint_ring(struct shm *shm, struct space *s, uint32_t slot)
+{
+	uint64_t w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+	struct client *c = shm->clients[w & LOCK_OWNER];
+	struct hint *h = c && (w & LOCK_W) ? hint_find(c, s->id, slot) : NULL;
+
+	if (!h || h->rung == (w & LOCK_IDENTITY))
+		return;
+	h->rung = w & LOCK_IDENTITY;
+	hint_write(h);
+}
+
+void hint_ring_all(struct shm *shm, struct space *s)
+{
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
+		for (struct hint *h = shm->clients[i] ? shm->clients[i]->hints : NULL; h; h = h->next)
+			if (h->space == s->id)
+				hint_write(h);
+}
+
+void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot)
+{
+	char path[40];
+
+	hint_path(path, sizeof path, index, space, slot);
+	unlinkat(shm->hint_dirfd, path, 0);
+	for (struct hint **at = c ? &c->hints : NULL; at && *at; at = &(*at)->next) {
+		struct hint *h = *at;
+
+		if (h->space != space || h->slot != slot)
+			continue;
+		*at = h->next;
+		close(h->fd);
+		free(h);
+		return;
+	}
+}
+
+void hint_adopt(struct client *c, struct shm *shm)
+{
+	for (uint32_t i = ledger_client(&shm->ledger, c->index)->opens; i;
+	     i = ledger_open_at(&shm->ledger, i)->next) {
+		const struct ledger_open *o = ledger_open_at(&shm->ledger, i);
+
+		if ((o->flags & OPEN_HINT) && !hint_find(c, o->space, o->slot))
+			hint_make(c, shm, o->space, o->slot);
+	}
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The ledger: what the daemon alone writes down, on tmpfs, of clients, spaces, names and leases. A
+ * restarted daemon believes this and nothing that a client could have written (DESIGN S8).
+ *
+ *   RUN/ledger/head          boot id, session and its secret
+ *   RUN/ledger/clients       one record per attached process
+ *   RUN/ledger/spaces        one per space
+ *   RUN/ledger/opens         one per (client, name)
+ *   RUN/ledger/names.SPACE   one per open name; its index is the slot
+ *   RUN/ledger/long.SPACE    the text of names that do not fit there
+ *
+ * What must hold: a grant is here before it is in the slot; a release is taken from the slot, then
+ * from here, and only then told. A name's lease is in force while count is not 0, and count is
+ * written last.
+ */
+#ifndef DLOCK_LEDGER_H
+#define DLOCK_LEDGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "../../include/proto/attach.h"
+#include "table.h"
+
+#define LEDGER_OPENS_MAX  (UINT32_C(1) << 24)
+#define LEDGER_SPACES_MAX UINT32_C(1024)
+
+enum ledger_client_flags {
+	CLIENT_INHERIT = 1,              /* liveness is the anchor's alone */
+};
+
+struct ledger_client {
+	uint32_t used;                   /* 1 */
+	uint32_t flags;
+	int32_t pid;                     /* as the daemon sees it; 0: not visible from here */
+	uint32_t uid, gid;
+	uint32_t opens;                  /* head of its list, an index into opens; made anew at a restart */
+	uint64_t start_time;             /* of the process, /proc/PID/stat field 22 */
+	uint64_t nonce[2];
+	uint64_t attached_ns;            /* CLOCK_BOOTTIME */
+	uint64_t reserved;
+};
+
+enum ledger_space_used {
+	SPACE_GOOD = 1,
+	SPACE_GONE = 2,                  /* lost: its line must not be used again in this session */
+};
+
+struct ledger_space {
+	uint32_t used;                   /* enum ledger_space_used */
+	uint32_t uid, gid, mode;
+	uint64_t generation;             /* of its segment */
+	uint32_t on_demand;              /* made by a client, not by the configuration */
+	uint32_t reserved;
+	char name[ATTACH_SPACE_MAX];     /* zero-padded, not terminated at full length */
+};
+
+struct ledger_open {
+	uint32_t client;                 /* not 0 */
+	uint32_t slot;
+	uint16_t space, flags;
+	uint32_t next, prev;             /* of this client; made anew at a restart */
+	uint32_t hash_next;
+};
+
+enum ledger_open_flags {
+	OPEN_HINT = 1,                   /* there is a FIFO for it */
+};
+
+#define LEDGER_NAME_SHORT 16
+
+struct ledger_name {
+	uint32_t used;                   /* length of the name, not 0 */
+	uint32_t ref;                    /* the core's; made anew at a restart */
+	uint64_t first, count;           /* the range of tokens; count 0: no lease */
+	uint64_t number;                 /* of the claim that it answers */
+	uint32_t opens;                  /* how many clients; made anew at a restart */
+	uint32_t hash_next;              /* likewise */
+	uint32_t text_long;              /* record in long, or 0: the text is here */
+	uint32_t state;                  /* enum name_state; made anew at a restart */
+	char text[LEDGER_NAME_SHORT];
+};
+
+struct ledger_long {
+	uint32_t used;                   /* 1 */
+	char text[ATTACH_NAME_MAX + 1];
+};
+
+_Static_assert(sizeof(struct ledger_name) == 64, "memory per name");
+_Static_assert(sizeof(struct ledger_open) == 24, "memory per open");
+
+struct ledger_identity {
+	uint8_t boot_id[16];
+	uint8_t secret[16];
+	uint64_t session;
+	uint32_t epoch;                  /* the highest that this session has reigned in */
+};
+
+struct ledger {
+	int dirfd;                       /* RUN/ledger */
+	struct ledger_identity id;
+	struct table clients, spaces, opens;
+	uint32_t *open_buckets;          /* hash (client, space, slot) -> opens */
+	uint32_t open_buckets_n;
+};
+
+/*
+ * Reads the head of what an earlier daemon left below rundir. -ENOENT: there is none. -ESTALE:
+ * there is something, but it is torn, foreign, or a copy (its inode is another).
+ */
+int ledger_peek(int rundir_fd, struct ledger_identity *ret);
+
+/* Goes on with what is there (fresh false), or starts anew and removes it. */
+int ledger_open(struct ledger *l, int rundir_fd, const struct ledger_identity *id, bool fresh);
+void ledger_close(struct ledger *l);
+int ledger_note_epoch(struct ledger *l, uint32_t epoch);
+
+/* A client's opens. add: -EEXIST where it has it already. */
+int ledger_open_add(struct ledger *l, uint32_t client, uint16_t space, uint32_t slot, uint32_t *ret);
+uint32_t ledger_open_find(const struct ledger *l, uint32_t client, uint16_t space, uint32_t slot);
+void ledger_open_del(struct ledger *l, uint32_t index);
+
+static inline struct ledger_client *ledger_client(const struct ledger *l, uint32_t i)
+{
+	return table_at(&l->clients, i);
+}
+
+static inline struct ledger_space *ledger_space(const struct ledger *l, uint32_t i)
+{
+	return table_at(&l->spaces, i);
+}
+
+static inline struct ledger_open *ledger_open_at(const struct ledger *l, uint32_t i)
+{
+	return table_at(&l->opens, i);
+}
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Names in a space, their slots and leases. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm.h"
+#include "word.h"
+
+#define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
+
+struct name_text name_text(const struct space *s, uint32_t slot)
+{
+	const struct ledger_name *n = name_at(s, slot);
+
+	if (n->text_long && table_in_use(&s->longs, n->text_long))
+		return (struct name_text){ ((struct ledger_long *)table_at(&s->longs, n->text_long))->text, n->used };
+	return (struct name_text){ n->text, n->used <= LEDGER_NAME_SHORT ? n->used : 0 };
+}
+
+/* FNV-1a from a secret start: a client that picks names cannot aim at one chain. */
+static uint32_t name_hash(const struct space *s, const char *text, size_t len)
+{
+	uint64_t h = s->seed ^ UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < len; i++) {
+		h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
+		h ^= h >> 32;
+	}
+	h *= UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)(h >> 40) & (s->n_buckets - 1);
+}
+
+static void name_chain(struct space *s, uint32_t slot)
+{
+	struct name_text t = name_text(s, slot);
+	uint32_t *b = &s->buckets[name_hash(s, t.p, t.n)];
+
+	name_at(s, slot)->hash_next = *b;
+	*b = slot;
+}
+
+static void name_unchain(struct space *s, uint32_t slot)
+{
+	struct name_text t = name_text(s, slot);
+	uint32_t *at = &s->buckets[name_hash(s, t.p, t.n)];
+
+	while (*at && *at != slot)
+		at = &name_at(s, *at)->hash_next;
+	if (*at)
+		*at = name_at(s, slot)->hash_next;
+}
+
+/* About one name per bucket. Where memory is short the chains grow longer, and that is all. */
+static void name_rehash(struct space *s, uint32_t n)
+{
+	uint32_t *fresh = calloc(n, sizeof *fresh);
+
+	if (!fresh)
+		return;
+	free(s->buckets);
+	s->buckets = fresh;
+	s->n_buckets = n;
+	for (uint32_t i = 0; (i = table_next(&s->names, i));)
+		if (name_is(s, i) && name_at(s, i)->state != NAME_RELEASING)
+			name_chain(s, i);
+}
+
+void name_index(struct space *s)
+{
+	uint32_t n = 64;
+
+	while (n < s->names.n)
+		n *= 2;
+	name_rehash(s, n);
+}
+
+static void name_resize(struct space *s)
+{
+	if (s->names.n > s->n_buckets)
+		name_rehash(s, s->n_buckets * 2);
+	else if (s->n_buckets > 64 && s->names.n < s->n_buckets / 8)
+		name_rehash(s, s->n_buckets / 2);
+}
+
+uint32_t name_find(const struct space *s, const char *text, size_t len)
+{
+	if (!s->buckets)
+		return 0;
+	for (uint32_t i = s->buckets[name_hash(s, text, len)]; i; i = name_at(s, i)->hash_next) {
+		struct name_text t = name_text(s, i);
+
+		if (t.n == len && !memcmp(t.p, text, len))
+			return i;
+	}
+	return 0;
+}
+
+/* The memory of a slot and of its bits, before anybody hears of it. */
+static int name_memory(struct space *s, uint32_t slot)
+{
+	off_t chunk = (off_t)(SEG_SLOT_OFF + (uint64_t)(slot / SEG_CHUNK_SLOTS) * SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
+
+	if (s->names.chunk_n[slot / s->names.chunk] > 1)
+		return 0;
+	if (fallocate(s->fd, 0, chunk, SEG_CHUNK_SLOTS * sizeof(struct seg_slot)) < 0)
+		return -errno;
+	for (int which = 0; which < SEG_BITS; which++) {
+		off_t word = (off_t)((char *)&seg_level1(s->base, which)[slot / 64] - (char *)s->base);
+
+		if (fallocate(s->fd, 0, word & ~(off_t)4095, 4096) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static void name_memory_back(struct space *s, uint32_t slot)
+{
+	uint32_t chunk = slot / SEG_CHUNK_SLOTS;
+
+	if (chunk > 0 && s->names.chunk_n[slot / s->names.chunk] == 0)
+		fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  (off_t)(SEG_SLOT_OFF + (uint64_t)chunk * SEG_CHUNK_SLOTS * sizeof(struct seg_slot)),
+			  SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
+}
+
+static int name_write(struct space *s, uint32_t slot, const char *text, size_t len)
+{
+	struct ledger_name *n = name_at(s, slot);
+	uint32_t i;
+	int r;
+
+	if (len <= LEDGER_NAME_SHORT) {
+		memcpy(n->text, text, len);
+		return 0;
+	}
+	r = table_take(&s->longs, &i);
+	if (r < 0)
+		return r;
+	memcpy(((struct ledger_long *)table_at(&s->longs, i))->text, text, len);
+	table_commit(&s->longs, i, 1);
+	n->text_long = i;
+	return 0;
+}
+
+int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot)
+{
+	uint32_t slot;
+	int r;
+
+	name_resize(s);
+	if (!s->buckets)
+		return -ENOMEM;
+	r = table_take(&s->names, &slot);
+	if (r < 0)
+		return r;
+	r = name_memory(s, slot);
+	if (r == 0)
+		r = name_write(s, slot, text, len);
+	if (r < 0) {
+		table_drop(&s->names, slot);
+		return r;
+	}
+	name_at(s, slot)->ref = UINT32_MAX;
+	word_store(&seg_slot(s->base, slot)->word, 0);   /* closed, whatever somebody scribbled there */
+	for (int which = 0; which < SEG_BITS; which++)
+		seg_bit_clear(s->base, which, slot);
+	table_commit(&s->names, slot, (uint32_t)len);
+	name_chain(s, slot);
+	*ret_slot = slot;
+	return 0;
+}
+
+static void name_take_out(struct space *s, uint32_t slot)
+{
+	name_unchain(s, slot);
+	name_at(s, slot)->state = NAME_RELEASING;
+}
+
+/*
+ * Closes the word for good; whoever is in it now has been closed or is gone. A client that takes
+ * it again and again loses after some tries.
+ */
+static uint64_t name_shut(struct space *s, uint32_t slot)
+{
+	uint64_t *word = &seg_slot(s->base, slot)->word, was;
+
+	for (int tries = 0; tries < 100; tries++) {
+		if (lock_close(word, &was))
+			return was;
+		lock_died(word, (uint32_t)(LOCK_LOAD(word) & LOCK_OWNER));
+	}
+	word_store(word, 0);
+	return 0;
+}
+
+void name_closed(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	uint64_t was;
+
+	assert(n->opens > 0);
+	if (--n->opens > 0)
+		return;
+	was = name_shut(s, slot);
+	if (n->state == NAME_LEASED) {
+		name_take_out(s, slot);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, lock_range_used(was, n->count));
+	} else if (n->state == NAME_IDLE) {
+		name_take_out(s, slot);
+		space_forget(s, slot);
+	}
+	/* NAME_ASKED: the answer comes, finds nobody, and the lease is given back then. */
+}
+
+uint64_t name_token(const struct space *s, uint32_t slot)
+{
+	const struct ledger_name *n = name_at(s, slot);
+	uint64_t used;
+
+	if (!n->count)
+		return 0;
+	used = lock_range_used(LOCK_LOAD(&seg_slot(s->base, slot)->word), n->count);
+	return used ? n->first + used - 1 : 0;
+}
+
+void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t count, uint64_t number)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	word_store(&n->count, 0);
+	word_store(&n->first, first);
+	word_store(&n->number, number);
+	word_store(&n->count, count);
+}
+
+void space_granted(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	struct seg_slot *g = seg_slot(s->base, slot);
+
+	n->state = NAME_LEASED;
+	if (!n->opens) {
+		name_take_out(s, slot);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, 0);
+		return;
+	}
+	/* A client may have scribbled the word open meanwhile; the range is given to a closed one. */
+	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
+		name_shut(s, slot);
+	word_store(&g->bias, n->first - 1 - (COUNT_END - n->count));
+	for (int tries = 0; tries < 100 && !lock_grant(&g->word, n->count); tries++)
+		name_shut(s, slot);
+	shm_tell(s->shm, "grant", s, slot, 0, n->first, NULL);
+}
+
+void space_refused(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	n->state = n->count ? NAME_LEASED : NAME_IDLE;
+	if (n->opens)
+		return;
+	name_take_out(s, slot);
+	if (n->count)
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count);
+	else
+		space_forget(s, slot);
+}
+
+void space_ledger_release(struct space *s, uint32_t slot)
+{
+	word_store(&name_at(s, slot)->count, 0);
+	shm_tell(s->shm, "release", s, slot, 0, 0, NULL);
+}
+
+void space_forget(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	struct seg_slot *g = seg_slot(s->base, slot);
+	uint32_t text = n->text_long;
+
+	assert(n->state == NAME_RELEASING);
+	word_store(&g->word, 0);
+	word_store(&g->bias, 0);
+	for (int which = 0; which < SEG_BITS; which++)
+		seg_bit_clear(s->base, which, slot);
+	table_drop(&s->names, slot);
+	if (text && table_in_use(&s->longs, text))
+		table_drop(&s->longs, text);
+	name_memory_back(s, slot);
+	name_resize(s);
+}

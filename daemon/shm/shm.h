@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The daemon's side of shared memory: spaces, clients, and what both do to each other.
+ *
+ * What must hold:
+ *  - Nothing read from a segment is believed: it is copied, then checked against the ledger. A
+ *    client that scribbles may upset the locks of its own space on this node, and nothing else.
+ *  - Whoever ends, at whatever instruction, what he owned is freed and what he owed is given, here
+ *    and now (client_gone), without a timeout.
+ *  - Every slot with W set is looked at every 10 to 50 ms, until W is clear (watch.c).
+ *  - A daemon that dies between any two of its stores leaves what its successor completes
+ *    (adopt.c): each step can be done again.
+ *
+ * The module says upwards what it needs (struct shm_ops), and decides nothing about leases.
+ */
+#ifndef DLOCK_SHM_H
+#define DLOCK_SHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "../../include/proto/segment.h"
+#include "../loop/loop.h"
+#include "ledger.h"
+#include "page.h"
+
+struct shm;
+struct space;
+struct client;
+
+/* Where a name stands between the segment and the core; not kept over a restart. */
+enum name_state {
+	NAME_IDLE,                       /* open, no lease */
+	NAME_ASKED,                      /* the core has been asked for tokens */
+	NAME_LEASED,
+	NAME_RELEASING,                  /* closed by all; the slot is free again when the core has forgotten it */
+};
+
+struct shm_event {
+	const char *what;                /* as in query.h */
+	const struct space *space;
+	uint32_t slot;                   /* 0: none */
+	pid_t pid;
+	uint64_t token;
+	const char *detail;
+};
+
+struct shm_ops {
+	void *arg;
+	/* The name has no token left (count 0: no lease at all). Answer with space_granted(). */
+	void (*want)(void *arg, struct space *s, uint32_t slot);
+	/* Nobody has the leased name open any more. Answer with space_released(), then space_forget(). */
+	void (*unused)(void *arg, struct space *s, uint32_t slot, uint64_t used);
+	void (*event)(void *arg, const struct shm_event *ev);
+};
+
+struct shm_config {
+	int rundir_fd;
+	uint64_t session;
+	bool spaces_on_demand;
+	bool counter_deadline;
+	bool no_peerpidfd;               /* as on kernels before 6.5 (for tests) */
+};
+
+struct space {
+	struct shm *shm;
+	uint32_t id;                     /* its line in the node page, its record in the ledger */
+	char name[ATTACH_SPACE_MAX + 1];
+	uint64_t generation;
+	int fd;
+	void *base;                      /* SEG_SIZE bytes */
+	int bell, bell_clients;          /* two open files of one FIFO: a client cannot make ours block */
+	struct loop_read *bell_read;
+	struct table names, longs;
+	uint32_t *buckets, n_buckets;
+	uint64_t seed;                   /* of the hash: clients choose the names */
+	const char *broken;
+	uint32_t n_clients;
+
+	/* watch.c */
+	uint64_t *watched;               /* a bit per slot: it is in watch[] */
+	struct watch_entry {
+		uint32_t slot;
+		uint64_t word;           /* as last seen */
+	} *watch;
+	uint32_t n_watch, watch_cap, watch_at;
+	nsec_t watch_span;
+	struct loop_timer watch_timer;
+	bool rescan;                     /* memory was short: look through all bits at the next look */
+};
+
+struct shm {
+	struct loop *loop;
+	struct shm_ops ops;
+	struct shm_config config;
+	int dirfd, anchor_dirfd;         /* RUN/shm, RUN/anchor */
+	int hint_dirfd;                  /* RUN/hint */
+	int inotify;
+	struct loop_read *inotify_read;
+	struct ledger ledger;
+	struct page page;
+	struct space *spaces[LEDGER_SPACES_MAX];
+	struct client *clients[SEG_CLIENTS_MAX];
+	struct conn *conns;
+	uint32_t n_conns;
+	struct loop_accept *accept;
+	int listen_fd;
+	bool running;                    /* shm_start() is through */
+	const char *loss;                /* why earlier holds were declared lost */
+};
+
+/*
+ * fresh: a new session. Otherwise goes on with what the session's earlier daemon left; what of it
+ * is missing or foreign is lost, space by space. ledger_id: of the session.
+ */
+int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config,
+	     const struct ledger_identity *id, bool fresh, const struct shm_ops *ops);
+void shm_done(struct shm *shm);          /* leaves everything for a successor */
+
+/* Calls fn for every lease that the ledger knows: for the core, before anything else. */
+void shm_each_lease(struct shm *shm, void (*fn)(void *arg, struct space *s, uint32_t slot), void *arg);
+
+/* Frees what the dead own, wakes whom a dead daemon owes it, begins to serve. */
+int shm_start(struct shm *shm, int listen_fd);
+
+/* --- space.c --- */
+
+struct space_access {
+	uid_t uid;
+	gid_t gid;
+	mode_t mode;
+};
+
+int space_create(struct shm *shm, const char *name, const struct space_access *access,
+		 bool on_demand, struct space **ret);
+int space_adopt(struct shm *shm, uint32_t id, struct space **ret);   /* broken is set where its segment is lost */
+void space_free(struct space *s);
+struct space *space_find(struct shm *shm, const char *name, size_t len);
+void space_set_access(struct space *s, const struct space_access *access);
+bool space_may(const struct space *s, uid_t uid, gid_t gid, const gid_t *groups, size_t n_groups);
+
+/*
+ * What was held in it is lost: its clients see ESTALE. It stays, broken, for whoever still has it
+ * open; a new one takes its place, where the names that were leased start as owner-died.
+ */
+void space_break(struct space *s, const char *why);
+
+static inline struct ledger_space *space_record(const struct space *s)
+{
+	return ledger_space(&s->shm->ledger, s->id);
+}
+
+/* --- name.c: names in a space, and their leases --- */
+
+struct name_text {
+	const char *p;
+	size_t n;
+};
+
+static inline struct ledger_name *name_at(const struct space *s, uint32_t slot)
+{
+	return table_at(&s->names, slot);
+}
+
+static inline bool name_is(const struct space *s, uint32_t slot)
+{
+	return table_in_use(&s->names, slot) && name_at(s, slot)->used;
+}
+
+struct name_text name_text(const struct space *s, uint32_t slot);
+uint32_t name_find(const struct space *s, const char *text, size_t len);
+int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
+void name_index(struct space *s);        /* makes the hash anew from the table */
+void name_closed(struct space *s, uint32_t slot);  /* one client less */
+uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
+
+void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t count, uint64_t number);
+void space_granted(struct space *s, uint32_t slot);        /* opens the word on the ledger's range */
+void space_refused(struct space *s, uint32_t slot);        /* the waiters ask again */
+void space_ledger_release(struct space *s, uint32_t slot);
+void space_forget(struct space *s, uint32_t slot);
+
+/* --- watch.c --- */
+
+int watch_start(struct space *s);
+void watch_stop(struct space *s);
+void watch_add(struct space *s, uint32_t slot);
+void watch_scan(struct space *s);        /* the bell rang */
+void watch_scan_all(struct space *s);    /* whatever the second level says */
+
+/* --- client.c --- */
+
+struct client {
+	uint32_t index;
+	int pidfd;                       /* -1: liveness is the anchor's alone */
+	struct loop_watch *watch;
+	struct conn *conn;               /* NULL: none at present */
+	struct hint *hints;
+	uint16_t *spaces;                /* in which it has its area */
+	uint16_t n_spaces, spaces_cap;
+};
+
+struct peer {
+	int fd;
+	pid_t pid;                       /* 0: not visible from the daemon's pid namespace */
+	uid_t uid;
+	gid_t gid;
+	gid_t *groups;
+	size_t n_groups;
+	int pidfd;
+};
+
+/* Takes over peer->pidfd on success (-1 where it is not to be watched). ret_anchor: to be handed to the client, then closed. */
+int client_new(struct shm *shm, struct peer *peer, uint32_t flags, struct client **ret, int *ret_anchor);
+int peer_identify(struct shm *shm, int fd, struct peer *ret);   /* -ENOTSUP: it must answer a nonce first */
+int peer_pidfd(struct peer *p);          /* by pid; to be confirmed by the nonce */
+void peer_done(struct peer *p);
+int client_adopt(struct shm *shm, uint32_t index);         /* -ESRCH: it is gone */
+void client_gone(struct shm *shm, uint32_t index, const char *why);
+int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
+		uint32_t *ret_slot);
+int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
+void client_free(struct client *c);      /* the record stays */
+bool client_anchored(struct shm *shm, uint32_t index);
+void client_anchor_events(void *arg, const void *data, ssize_t n);
+
+/* --- adopt.c --- */
+
+void adopt_clients(struct shm *shm);     /* finds out who of the ledger's clients is still there */
+void adopt_words(struct space *s);       /* what the ledger and the living say against what the words say */
+void adopt_end(int shm_dirfd);           /* an earlier session's segments: closed, and their sleepers woken */
+
+/* --- conn.c: the attach socket --- */
+
+int conn_listen(struct shm *shm, int listen_fd);
+void conn_close_all(struct shm *shm);
+void conn_lose(struct conn *c);          /* its client is gone */
+
+/* --- hint.c: FIFOs of dlock_fd() --- */
+
+int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot, int *ret_fd);
+void hint_ring(struct shm *shm, struct space *s, uint32_t slot);         /* to the one who holds it */
+void hint_ring_all(struct shm *shm, struct space *s);
+void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot);  /* c: NULL where it was not adopted */
+void hint_adopt(struct client *c, struct shm *shm);
+
+void shm_tell(struct shm *shm, const char *what, const struct space *s, uint32_t slot, pid_t pid,
+	      uint64_t token, const char *detail);
+
+#endif

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Spaces: their segment, bell and access. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "shm.h"
+#include "sigbus.h"
+#include "word.h"
+
+static const struct table_spec names_spec = { sizeof(struct ledger_name), SEG_SLOTS_MAX };
+static const struct table_spec longs_spec = { sizeof(struct ledger_long), SEG_SLOTS_MAX };
+
+static void path_of(char *ret, size_t n, const char *prefix, const char *space, const char *suffix)
+{
+	snprintf(ret, n, "%s%s%s", prefix, space, suffix);
+}
+
+static int segment_map(struct space *s)
+{
+	void *p = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
+	int r;
+
+	if (p == MAP_FAILED)
+		return -errno;
+	r = sigbus_guard(p, SEG_SIZE);
+	if (r < 0) {
+		munmap(p, SEG_SIZE);
+		return r;
+	}
+	madvise(p, SEG_SIZE, MADV_DONTDUMP);
+	s->base = p;
+	return 0;
+}
+
+static int segment_make(struct space *s)
+{
+	struct seg_head h = {
+		.major = SEG_MAJOR, .minor = SEG_MINOR, .generation = s->generation,
+		.slot_size = sizeof(struct seg_slot), .area_size = SEG_AREA_SIZE,
+		.slots_max = SEG_SLOTS_MAX, .clients_max = SEG_CLIENTS_MAX,
+		.bits2_off = SEG_BITS2_OFF, .bits1_off = SEG_BITS1_OFF,
+		.area_off = SEG_AREA_OFF, .slot_off = SEG_SLOT_OFF, .size = SEG_SIZE,
+	};
+	int r;
+
+	if (unlinkat(s->shm->dirfd, s->name, 0) < 0 && errno != ENOENT)
+		return -errno;
+	s->fd = openat(s->shm->dirfd, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (s->fd < 0 || ftruncate(s->fd, (off_t)SEG_SIZE) < 0 || fallocate(s->fd, 0, 0, SEG_BITS1_OFF) < 0)
+		return -errno;
+	r = segment_map(s);
+	if (r < 0)
+		return r;
+	memcpy(s->base, &h, sizeof h);
+	word_store((uint64_t *)s->base, SEG_MAGIC);
+	return 0;
+}
+
+static int segment_adopt(struct space *s)
+{
+	struct seg_head h;
+	struct stat st;
+	int r;
+
+	s->fd = openat(s->shm->dirfd, s->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (s->fd < 0)
+		return -errno;
+	if (fstat(s->fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != SEG_SIZE)
+		return -ESTALE;
+	r = segment_map(s);
+	if (r < 0)
+		return r;
+	memcpy(&h, s->base, sizeof h);
+	if (h.magic != SEG_MAGIC || h.major != SEG_MAJOR || h.generation != s->generation)
+		return -ESTALE;
+	return 0;
+}
+
+/* A ring that came while no daemon was there is still in the FIFO. */
+static int space_bell(struct space *s)
+{
+	char path[ATTACH_SPACE_MAX + 8];
+
+	path_of(path, sizeof path, "", s->name, ".bell");
+	s->bell = files_fifo(s->shm->dirfd, path);
+	if (s->bell < 0)
+		return s->bell;
+	s->bell_clients = files_fifo(s->shm->dirfd, path);
+	return s->bell_clients < 0 ? s->bell_clients : 0;
+}
+
+static int space_tables(struct space *s, bool fresh)
+{
+	char path[ATTACH_SPACE_MAX + 8];
+	struct ledger *l = &s->shm->ledger;
+	int r;
+
+	path_of(path, sizeof path, "names.", s->name, "");
+	r = table_open(&s->names, l->dirfd, path, &names_spec, l->id.session, fresh);
+	if (r < 0)
+		return r;
+	path_of(path, sizeof path, "long.", s->name, "");
+	return table_open(&s->longs, l->dirfd, path, &longs_spec, l->id.session, fresh);
+}
+
+static struct space *space_alloc(struct shm *shm, uint32_t id)
+{
+	struct space *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->shm = shm;
+	s->id = id;
+	s->fd = s->bell = s->bell_clients = -1;
+	s->names.fd = s->longs.fd = -1;
+	files_random(&s->seed, sizeof s->seed);
+	s->watched = calloc(SEG_SLOTS_MAX / 64, sizeof *s->watched);
+	if (!s->watched) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void space_free(struct space *s)
+{
+	if (!s)
+		return;
+	watch_stop(s);
+	if (s->base) {
+		sigbus_unguard(s->base);
+		munmap(s->base, SEG_SIZE);
+	}
+	if (s->names.base)
+		table_close(&s->names);
+	if (s->longs.base)
+		table_close(&s->longs);
+	if (s->fd >= 0)
+		close(s->fd);
+	if (s->bell >= 0)
+		close(s->bell);
+	if (s->bell_clients >= 0)
+		close(s->bell_clients);
+	free(s->buckets);
+	free(s->watched);
+	free(s->watch);
+	free(s);
+}
+
+static int space_ready(struct space *s)
+{
+	int r = space_bell(s);
+
+	if (r == 0) {
+		name_index(s);
+		r = watch_start(s);
+	}
+	if (r == 0) {
+		page_space_good(&s->shm->page, s->id, s->generation);
+		s->shm->spaces[s->id] = s;
+	}
+	return r;
+}
+
+int space_create(struct shm *shm, const char *name, const struct space_access *access,
+		 bool on_demand, struct space **ret)
+{
+	struct ledger_space *rec;
+	struct space *s;
+	uint32_t id;
+	int r;
+
+	r = table_take(&shm->ledger.spaces, &id);
+	if (r < 0)
+		return r;
+	s = space_alloc(shm, id);
+	if (!s) {
+		table_drop(&shm->ledger.spaces, id);
+		return -ENOMEM;
+	}
+	rec = ledger_space(&shm->ledger, id);
+	snprintf(s->name, sizeof s->name, "%s", name);
+	r = files_random(&s->generation, sizeof s->generation);
+	s->generation |= 1;              /* not 0 */
+	if (r == 0)
+		r = segment_make(s);
+	if (r == 0)
+		r = space_tables(s, true);
+	if (r == 0) {
+		memcpy(rec->name, s->name, strlen(s->name));
+		rec->uid = access->uid;
+		rec->gid = access->gid;
+		rec->mode = access->mode;
+		rec->on_demand = on_demand;
+		rec->generation = s->generation;
+		table_commit(&shm->ledger.spaces, id, SPACE_GOOD);
+		r = space_ready(s);
+	}
+	if (r < 0) {
+		table_drop(&shm->ledger.spaces, id);
+		space_free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int space_adopt(struct shm *shm, uint32_t id, struct space **ret)
+{
+	const struct ledger_space *rec = ledger_space(&shm->ledger, id);
+	struct space *s = space_alloc(shm, id);
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	snprintf(s->name, sizeof s->name, "%.*s", (int)sizeof rec->name, rec->name);
+	s->generation = rec->generation;
+	r = space_tables(s, false);
+	if (r == 0)
+		r = segment_adopt(s);
+	if (r == 0)
+		r = space_ready(s);
+	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
+		space_free(s);
+		return r;
+	}
+	if (r < 0) {
+		shm->spaces[id] = s;
+		space_break(s, r == -ENOENT ? "its shared memory or its part of the ledger is gone"
+					    : "its shared memory or its part of the ledger is not what the daemon left");
+	}
+	*ret = s;
+	return 0;
+}
+
+static int space_replace(struct space *old, struct space **ret)
+{
+	const struct ledger_space *rec = space_record(old);
+	struct space_access access = { rec->uid, rec->gid, rec->mode };
+	struct table names = old->names, longs = old->longs;
+	struct space *s;
+	uint32_t slot;
+	int r;
+
+	old->names = old->longs = (struct table){ .fd = -1 };    /* its files get the new one's names */
+	r = space_create(old->shm, old->name, &access, rec->on_demand, &s);
+	old->names = names;
+	old->longs = longs;
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; names.base && (i = table_next(&names, i));) {
+		struct name_text t = name_text(old, i);
+
+		if (t.n && name_at(old, i)->count && name_make(s, t.p, t.n, &slot) == 0)
+			word_store(&seg_slot(s->base, slot)->word, LOCK_D);
+	}
+	*ret = s;
+	return 0;
+}
+
+struct space *space_find(struct shm *shm, const char *name, size_t len)
+{
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.spaces, i));) {
+		struct space *s = shm->spaces[i];
+
+		if (s && !s->broken && strlen(s->name) == len && !memcmp(s->name, name, len))
+			return s;
+	}
+	return NULL;
+}
+
+void space_set_access(struct space *s, const struct space_access *access)
+{
+	struct ledger_space *rec = space_record(s);
+
+	rec->uid = access->uid;
+	rec->gid = access->gid;
+	rec->mode = access->mode;
+}
+
+bool space_may(const struct space *s, uid_t uid, gid_t gid, const gid_t *groups, size_t n_groups)
+{
+	const struct ledger_space *rec = space_record(s);
+	bool in_group = gid == rec->gid;
+
+	for (size_t i = 0; i < n_groups && !in_group; i++)
+		in_group = groups[i] == rec->gid;
+	if (uid == 0)
+		return true;
+	if (uid == rec->uid)
+		return (rec->mode & 0600) == 0600;
+	if (in_group)
+		return (rec->mode & 0060) == 0060;
+	return (rec->mode & 0006) == 0006;
+}
+
+/* The core must not think that the node still owns them: their names will be claimed anew. */
+static void release_leases(struct space *s)
+{
+	for (uint32_t i = 0, next; (next = table_next(&s->names, i)); i = next) {
+		struct ledger_name *n = name_at(s, next);
+		bool leased = n->state == NAME_LEASED;
+
+		n->opens = 0;
+		if (!leased)
+			continue;
+		n->state = NAME_RELEASING;
+		s->shm->ops.unused(s->shm->ops.arg, s, next, n->count);
+	}
+}
+
+/*
+ * Every client that looks at its line sees that the space is gone, and opens its names anew in the
+ * space that takes its place. Sleepers are woken for that.
+ */
+void space_break(struct space *s, const char *why)
+{
+	struct shm *shm = s->shm;
+	struct space *next;
+
+	if (s->broken)
+		return;
+	s->broken = why;
+	page_space_gone(&shm->page, s->id);
+	__atomic_store_n(&space_record(s)->used, SPACE_GONE, __ATOMIC_RELEASE);
+	hint_ring_all(shm, s);
+	for (uint32_t i = 0; s->base && (i = table_next(&s->names, i));) {
+		word_store(&seg_slot(s->base, i)->word, 0);
+		futex_wake_class(lock_futex(&seg_slot(s->base, i)->word), INT_MAX, LOCK_CLASS_ANY);
+	}
+	watch_stop(s);
+	shm_tell(shm, "space-broken", s, 0, 0, 0, why);
+	if (space_replace(s, &next) < 0)
+		shm_tell(shm, "space-lost", s, 0, 0, 0, "it cannot be made anew now; the next open tries again");
+	if (shm->running)
+		release_leases(s);
+}

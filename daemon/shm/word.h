@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * lockword.h as the daemon uses it: a place for faults around every store, and no belief in what a
+ * look has found. Every store of the daemon's to a segment goes through here.
+ */
+#ifndef DLOCK_WORD_H
+#define DLOCK_WORD_H
+
+#include "../fault.h"
+
+#ifdef DLOCK_FAULTS
+#include "../../include/proto/futex.h"
+#define LOCK_OPS
+#define LOCK_LOAD(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define LOCK_CAS(p, old, new, order)                                                           \
+	({                                                                                     \
+		fault_point();                                                                 \
+		bool done_ = __atomic_compare_exchange_n((p), (old), (new), false, (order),    \
+							 __ATOMIC_RELAXED);                    \
+		fault_point();                                                                 \
+		done_;                                                                         \
+	})
+#define LOCK_WAKE(p, n, class)                                                                 \
+	({                                                                                     \
+		int woken_ = futex_wake_class(lock_futex(p), (n), (class));                    \
+		fault_point();                                                                 \
+		woken_;                                                                        \
+	})
+#include "../../include/proto/lockword.h"
+#undef LOCK_OPS
+#else
+#include "../../include/proto/lockword.h"
+#endif
+
+static inline void word_store(uint64_t *field, uint64_t value)
+{
+	FAULT_AROUND(__atomic_store_n(field, value, __ATOMIC_RELEASE));
+}
+
+#endif
