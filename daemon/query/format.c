@@ -70,7 +70,8 @@ struct json_object *format_text(const char *text, size_t max)
 	assert(max <= sizeof(buf));
 	while (left > 0) {
 		size_t step = varlink_utf8_length(text, left);
-		const char *from = step ? text : REPLACEMENT;
+		bool control = step == 1 && ((unsigned char)text[0] < 0x20 || text[0] == 0x7f);
+		const char *from = control ? " " : step ? text : REPLACEMENT;
 		size_t length = step ? step : strlen(REPLACEMENT);
 
 		if (length > max - n)
@@ -197,7 +198,7 @@ static struct json_object *format_waiters(const struct query_party *waiters, siz
 
 	if (!array)
 		return NULL;
-	for (size_t i = 0; i < n && i < FORMAT_WAITERS_MAX; i++) {
+	for (size_t i = 0; i < n; i++) {
 		struct json_object *party = format_party(&waiters[i]);
 
 		if (!party || json_object_array_add(array, party) < 0) {
@@ -209,7 +210,7 @@ static struct json_object *format_waiters(const struct query_party *waiters, siz
 	return array;
 }
 
-struct json_object *format_name(const struct query_name *name)
+struct json_object *format_name(const struct query_name *name, size_t max)
 {
 	struct builder b = builder_start();
 
@@ -222,8 +223,8 @@ struct json_object *format_name(const struct query_name *name)
 	put_known(&b, "token", name->token);
 	if (name->holder)
 		put(&b, "holder", format_party(name->holder));
-	put(&b, "waiters", format_waiters(name->waiters, name->n_waiters));
-	put_number(&b, "waiterCount", name->n_waiters);
+	put(&b, "waiters", format_waiters(name->waiters, name->n_waiters < max ? name->n_waiters : max));
+	put_number(&b, "waiterCount", name->n_waiting > name->n_waiters ? name->n_waiting : name->n_waiters);
 	return b.o;
 }
 

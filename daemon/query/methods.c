@@ -11,6 +11,7 @@
 #include "format.h"
 #include "interface.h"
 #include "methods.h"
+#include "proto/name.h"
 #include "query.h"
 #include "session.h"
 
@@ -60,29 +61,19 @@ static const char *args_read(const struct varlink_call *call, struct arg *args, 
 	return NULL;
 }
 
-static bool space_valid(const char *space, size_t n)
-{
-	if (n == 0 || n > SESSION_SPACE_MAX)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-", space[i]))
-			return false;
-	return true;
-}
-
 /* "space/name", or "name" in the space default. */
-static bool name_split(const char *full, char space[SESSION_SPACE_MAX + 1],
-		       char name[SESSION_NAME_MAX + 1])
+static bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char name[ATTACH_NAME_MAX + 1])
 {
 	const char *slash = strchr(full, '/'), *rest = slash ? slash + 1 : full;
 	size_t n = strlen(rest), n_space = slash ? (size_t)(slash - full) : 0;
 
-	if ((slash && !space_valid(full, n_space)) || n == 0 || n > SESSION_NAME_MAX)
+	if ((slash && !space_name_valid(full, n_space)) || !object_name_valid(rest, n))
 		return false;
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)rest[i] < 0x20 || rest[i] == 0x7f)
-			return false;
-	snprintf(space, SESSION_SPACE_MAX + 1, "%.*s", slash ? (int)n_space : 7, slash ? full : "default");
+	if (slash)
+		memcpy(space, full, n_space);
+	space[n_space] = '\0';
+	if (!slash)
+		strcpy(space, "default");
 	memcpy(name, rest, n + 1);
 	return true;
 }
@@ -126,6 +117,26 @@ static bool may_see(const struct session *s, const char *space)
 {
 	return s->source->may_see(s->source->arg, space, s->caller.uid, s->caller.groups,
 				  s->caller.n_groups);
+}
+
+struct search {
+	const char *space;
+	bool found;
+};
+
+static void on_search(void *ctx, const struct query_space *space)
+{
+	struct search *search = ctx;
+
+	search->found = search->found || strcmp(space->name, search->space) == 0;
+}
+
+static bool space_exists(const struct session *s, const char *space)
+{
+	struct search search = { .space = space };
+
+	s->source->spaces(s->source->arg, on_search, &search);
+	return search.found;
 }
 
 /* An array whose first elements are kept and whose elements are all counted. */
@@ -207,14 +218,15 @@ static int list_members(struct session *s, const struct varlink_call *call)
 struct page {
 	struct session *s;
 	struct list names;
-	unsigned parties;
-	char space[SESSION_SPACE_MAX + 1];  /* the one that visible is about */
+	size_t waiters;                     /* how many more may be listed */
+	char space[ATTACH_SPACE_MAX + 1];   /* the one that visible is about */
 	bool visible;
 };
 
 static void on_name(void *ctx, const struct query_name *name)
 {
 	struct page *page = ctx;
+	size_t max = page->waiters < QUERY_WAITERS_MAX ? page->waiters : QUERY_WAITERS_MAX;
 
 	if (strcmp(page->space, name->space) != 0) {
 		snprintf(page->space, sizeof(page->space), "%s", name->space);
@@ -223,24 +235,21 @@ static void on_name(void *ctx, const struct query_name *name)
 	if (!page->visible)
 		return;
 	page->names.n++;
-	page->parties += name->n_waiters < FORMAT_WAITERS_MAX ? (unsigned)name->n_waiters : FORMAT_WAITERS_MAX;
-	list_add(&page->names, format_name(name));
+	page->waiters -= name->n_waiters < max ? name->n_waiters : max;
+	list_add(&page->names, format_name(name, max));
 }
 
 /*
- * One page from *cursor on: asked for name by name, since a name with many waiters ends it. What
- * the caller may not see counts towards its length too: a page must not become a long search.
+ * One page from *cursor on. What the caller may not see counts towards its length too: a page must
+ * not become a long search.
  */
 static int page_read(struct session *s, const char *space, uint64_t *cursor, unsigned max,
 		     struct json_object **ret, int64_t *ret_n)
 {
-	struct page page = { .s = s, .names.array = json_object_new_array() };
-	unsigned asked = 0;
+	struct page page = { .s = s, .names.array = json_object_new_array(), .waiters = METHODS_PAGE_WAITERS };
 	int r;
 
-	do {
-		r = s->source->names(s->source->arg, space, cursor, 1, on_name, &page);
-	} while (r >= 0 && *cursor != 0 && ++asked < max && page.parties < METHODS_PAGE_PARTIES);
+	r = s->source->names(s->source->arg, space, cursor, max, on_name, &page);
 	if (r >= 0 && page.names.failed)
 		r = -ENOMEM;
 	if (r >= 0) {
@@ -279,6 +288,12 @@ int methods_page(struct session *s)
 		return 0;
 	}
 	return varlink_put_reply(&s->out, o, cursor != 0);
+}
+
+static int answer_closed(struct session *s, const char *space)
+{
+	return answer_error(s, space_exists(s, space) ? DLOCK ".PermissionDenied" : DLOCK ".NoSuchSpace",
+			    "space", space);
 }
 
 static int list_once(struct session *s, const char *space, uint64_t cursor, unsigned max)
@@ -328,7 +343,7 @@ static int list_names(struct session *s, const struct varlink_call *call)
 		return answer_invalid(s, bad);
 	if (args[0].value)
 		space = json_object_get_string(args[0].value);
-	if (space && !space_valid(space, strlen(space)))
+	if (space && !space_name_valid(space, strlen(space)))
 		return answer_invalid(s, "space");
 	if (args[1].value)
 		limit = json_object_get_int64(args[1].value);
@@ -337,7 +352,7 @@ static int list_names(struct session *s, const struct varlink_call *call)
 	if (args[2].value && !cursor_parse(json_object_get_string(args[2].value), &cursor))
 		return answer_invalid(s, "cursor");
 	if (space && !may_see(s, space))
-		return answer_error(s, DLOCK ".PermissionDenied", "space", space);
+		return answer_closed(s, space);
 	if (!call->more)
 		return list_once(s, space, cursor, limit < METHODS_PAGE_NAMES ? (unsigned)limit : METHODS_PAGE_NAMES);
 	s->state = SESSION_LISTING;
@@ -350,13 +365,13 @@ static int list_names(struct session *s, const struct varlink_call *call)
 
 static void on_show(void *ctx, const struct query_name *name)
 {
-	list_add(ctx, format_name(name));
+	list_add(ctx, format_name(name, QUERY_WAITERS_MAX));
 }
 
 static int show_name(struct session *s, const struct varlink_call *call)
 {
 	struct arg args[] = { { "name", json_type_string, true, NULL } };
-	char space[SESSION_SPACE_MAX + 1], name[SESSION_NAME_MAX + 1];
+	char space[ATTACH_SPACE_MAX + 1], name[ATTACH_NAME_MAX + 1];
 	const char *bad = args_read(call, args, 1), *full;
 	struct list found = { 0 };
 	int r;
@@ -367,7 +382,7 @@ static int show_name(struct session *s, const struct varlink_call *call)
 	if (!name_split(full, space, name))
 		return answer_invalid(s, "name");
 	if (!may_see(s, space))
-		return answer_error(s, DLOCK ".PermissionDenied", "space", space);
+		return answer_closed(s, space);
 	found.array = json_object_new_array();
 	r = s->source->show(s->source->arg, space, name, on_show, &found);
 	if (r == -ENOENT)
@@ -383,7 +398,7 @@ static int show_name(struct session *s, const struct varlink_call *call)
 static int watch(struct session *s, const struct varlink_call *call)
 {
 	struct arg args[] = { { "name", json_type_string, false, NULL } };
-	char space[SESSION_SPACE_MAX + 1] = "", name[SESSION_NAME_MAX + 1] = "";
+	char space[ATTACH_SPACE_MAX + 1] = "", name[ATTACH_NAME_MAX + 1] = "";
 	const char *bad = args_read(call, args, 1);
 	struct json_object *o;
 	int r;
@@ -394,8 +409,8 @@ static int watch(struct session *s, const struct varlink_call *call)
 		return answer_invalid(s, "name");
 	if (!call->more)
 		return answer_error(s, SERVICE ".ExpectedMore", NULL, NULL);
-	if (space[0] && !may_see(s, space))
-		return answer_error(s, DLOCK ".PermissionDenied", "space", space);
+	if (space[0] && !may_see(s, space) && space_exists(s, space))
+		return answer_closed(s, space);
 	o = object_of("ready", json_object_new_boolean(true));
 	if (!o)
 		return -ENOMEM;

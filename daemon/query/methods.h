@@ -6,8 +6,8 @@
 struct session;
 struct varlink_call;
 
-#define METHODS_PAGE_NAMES 64     /* in one answer to ListNames */
-#define METHODS_PAGE_PARTIES 128  /* of all names in it; the name that reaches it is the last */
+#define METHODS_PAGE_NAMES 32     /* in one answer to ListNames */
+#define METHODS_PAGE_WAITERS 128  /* of all names in it; ShowName lists QUERY_WAITERS_MAX */
 #define METHODS_SPACES_MAX 100
 #define METHODS_LINKS_MAX 100
 

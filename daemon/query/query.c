@@ -12,41 +12,27 @@
 #include "conn.h"
 #include "query.h"
 
-#define LOG_EVERY NSEC_PER_SEC   /* one line about callers; how many more there were is in the next */
-
 struct query {
 	struct loop *loop;
 	int listen_fd;
 	struct loop_accept *accept;
-	const struct query_source *source;
+	struct query_source source;
 	struct conn *first;
 	unsigned n_conns;
-	nsec_t log_next;
-	unsigned log_held;               /* back since the last line */
 };
 
 __attribute__((format(printf, 3, 4)))
-static void query_log(struct query *q, int priority, const char *format, ...)
+static void query_log(const struct query *q, int priority, const char *format, ...)
 {
-	nsec_t now = loop_now(q->loop);
-	char text[256], held[48] = "";
+	char text[256];
 	va_list ap;
 
-	if (!q->source->log)
+	if (!q->source.log)
 		return;
-	if (now < q->log_next) {
-		q->log_held++;
-		return;
-	}
 	va_start(ap, format);
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
-	if (q->log_held > 0)
-		snprintf(held, sizeof(held), " (and %u more like this)", q->log_held);
-	q->log_held = 0;
-	q->log_next = now + LOG_EVERY;
-	strncat(text, held, sizeof(text) - strlen(text) - 1);
-	q->source->log(q->source->arg, priority, text);
+	q->source.log(q->source.arg, priority, text);
 }
 
 static void conn_link(struct query *q, struct conn *c)
@@ -89,7 +75,7 @@ static void on_end(void *arg, struct conn *c, int error)
 	struct query *q = arg;
 
 	if (error < 0)
-		query_log(q, LOG_NOTICE, "query: process %d of user %u %s; connection closed", (int)c->pid,
+		query_log(q, LOG_NOTICE, "process %d of user %u %s; connection closed", (int)c->pid,
 			  (unsigned)c->uid, end_reason(error));
 	conn_remove(q, c);
 }
@@ -101,7 +87,7 @@ static bool make_room(struct query *q, bool any, uid_t uid)
 
 	for (struct conn *c = q->first; c; c = c->next) {
 		if ((any || c->uid == uid) && conn_stalled(c, now, QUERY_STALL)) {
-			query_log(q, LOG_NOTICE, "query: process %d of user %u leaves its answers unread; "
+			query_log(q, LOG_NOTICE, "process %d of user %u leaves its answers unread; "
 				  "connection closed to make room", (int)c->pid, (unsigned)c->uid);
 			conn_remove(q, c);
 			return true;
@@ -132,19 +118,19 @@ static void on_accept(void *arg, int fd)
 	int r;
 
 	if (fd < 0) {
-		query_log(q, LOG_ERR, "query: cannot take a connection: %s", strerror(-fd));
+		query_log(q, LOG_ERR, "cannot take a connection: %s", strerror(-fd));
 		return;
 	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0 || !admit(q, cred.uid)) {
-		query_log(q, LOG_WARNING, "query: too many connections; process %d of user %u refused",
+		query_log(q, LOG_WARNING, "too many connections; process %d of user %u refused",
 			  (int)cred.pid, (unsigned)cred.uid);
 		(void)send(fd, refusal, sizeof(refusal), MSG_DONTWAIT | MSG_NOSIGNAL);
 		close(fd);
 		return;
 	}
-	r = conn_create(q->loop, fd, q->source, on_end, q, &c);
+	r = conn_create(q->loop, fd, &q->source, on_end, q, &c);
 	if (r < 0)
-		query_log(q, LOG_ERR, "query: cannot serve a connection: %s", strerror(-r));
+		query_log(q, LOG_ERR, "cannot serve a connection: %s", strerror(-r));
 	else
 		conn_link(q, c);
 }
@@ -157,7 +143,7 @@ int query_start(struct loop *loop, int listen_fd, const struct query_source *sou
 	if (!q)
 		return -ENOMEM;
 	q->loop = loop;
-	q->source = source;
+	q->source = *source;
 	q->listen_fd = listen_fd;
 	r = loop_accept_start(loop, listen_fd, on_accept, q, &q->accept);
 	if (r < 0) {

@@ -20,6 +20,8 @@
 
 struct loop;
 
+#define QUERY_WAITERS_MAX 64             /* of one name, in one answer */
+
 struct query_space {
 	const char *name;
 	uid_t owner;
@@ -68,7 +70,8 @@ struct query_name {
 	uint64_t token;                  /* the last one given out */
 	const struct query_party *holder;           /* NULL: none */
 	const struct query_party *waiters;          /* in the order of their coming */
-	size_t n_waiters;
+	size_t n_waiters;                           /* QUERY_WAITERS_MAX are enough */
+	size_t n_waiting;                           /* how many there are, where that is more than n_waiters */
 };
 
 struct query_event {
@@ -95,10 +98,10 @@ struct query_source {
 	int (*show)(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx);      /* -ENOENT */
 	/*
 	 * Names of a space are shown to whoever may open it, and to root. groups[0] is the caller's
-	 * primary group. A space that does not exist may be seen: names and show then say -ENOENT.
+	 * primary group. Of a space that does not exist: either.
 	 */
 	bool (*may_see)(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups);
-	/* For the operator: a caller was turned away. syslog priorities. NULL: nobody wants to know. */
+	/* For the operator: a caller was turned away. syslog's priorities. May come often. NULL: nobody wants to know. */
 	void (*log)(void *arg, int priority, const char *text);
 };
 
@@ -109,7 +112,7 @@ struct query;
 #define QUERY_CONNS_UID_MAX 32           /* of one user, except root */
 #define QUERY_STALL (5 * NSEC_PER_SEC)   /* who has left answers unread for so long makes room for others */
 
-/* Serves on listen_fd (bound, listening, non-blocking; owned by the module from now on). */
+/* Copies *source. Serves on listen_fd (bound, listening, non-blocking; owned by the module from now on). */
 int query_start(struct loop *loop, int listen_fd, const struct query_source *source, struct query **ret);
 void query_free(struct query *q);
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "proto/attach.h"
 #include "varlink.h"
 
 struct query_event;
@@ -22,8 +23,6 @@ struct query_source;
 #define SESSION_OUTPUT_LOW (64 * 1024)
 #define SESSION_OUTPUT_MAX (1024 * 1024)  /* never reached: the longest answer has room below it */
 #define SESSION_EVENTS_MAX (64 * 1024)    /* bytes of events that a watcher may leave unread */
-#define SESSION_SPACE_MAX 64
-#define SESSION_NAME_MAX 255
 
 struct session_caller {
 	uid_t uid;
@@ -45,8 +44,8 @@ struct session {
 	enum session_state state;
 	uint64_t cursor;                  /* LISTING: where to go on */
 	uint64_t dropped;                 /* WATCHING: events lost and not yet told */
-	char space[SESSION_SPACE_MAX + 1];/* LISTING, WATCHING: only this one; "": all */
-	char name[SESSION_NAME_MAX + 1];  /* WATCHING: only this one; "": all */
+	char space[ATTACH_SPACE_MAX + 1]; /* LISTING, WATCHING: only this one; "": all */
+	char name[ATTACH_NAME_MAX + 1];   /* WATCHING: only this one; "": all */
 };
 
 void session_init(struct session *s, const struct query_source *source,

@@ -52,6 +52,20 @@ static void links(void *arg, void (*fn)(void *ctx, const struct query_link *l), 
 	fn(ctx, &l);
 }
 
+static void crowd(const char *name, query_name_fn fn, void *ctx)
+{
+	struct query_party *waiters = calloc(FAKE_CROWD, sizeof(*waiters));
+	struct query_party holder = { .pid = 1000, .command = RUDE, .token = INT64_MAX };
+	struct query_name n = { .space = "default", .name = name, .kind = "lock", .state = "held",
+				.owner_died = true, .opens = FAKE_CROWD, .token = INT64_MAX,
+				.holder = &holder, .waiters = waiters, .n_waiters = FAKE_CROWD };
+
+	for (unsigned w = 0; waiters && w < FAKE_CROWD; w++)
+		waiters[w] = (struct query_party) { .pid = 3000 + (pid_t)w, .command = RUDE };
+	fn(ctx, &n);
+	free(waiters);
+}
+
 static void one_name(const struct fake *f, unsigned i, query_name_fn fn, void *ctx)
 {
 	struct query_party holder = { .node = "alpha", .pid = 1000, .unit = "backup.service",
@@ -64,6 +78,10 @@ static void one_name(const struct fake *f, unsigned i, query_name_fn fn, void *c
 	};
 
 	snprintf(text, sizeof(text), "n%08u", i);
+	if (f->crowded) {
+		crowd(text, fn, ctx);
+		return;
+	}
 	for (unsigned w = 0; w < 5; w++)
 		waiters[w] = (struct query_party) { .node = "alpha", .pid = 2000 + (pid_t)w, .uid = 65534,
 						    .command = "worker", .since_ms = 100 * (w + 1) };
@@ -75,33 +93,18 @@ static void one_name(const struct fake *f, unsigned i, query_name_fn fn, void *c
 	fn(ctx, &n);
 }
 
-static void crowd(query_name_fn fn, void *ctx)
-{
-	struct query_party *waiters = calloc(FAKE_CROWD, sizeof(*waiters));
-	struct query_party holder = { .pid = 1000, .command = RUDE, .token = INT64_MAX };
-	struct query_name n = { .space = "default", .name = "crowd", .kind = "lock", .state = "held",
-				.owner_died = true, .opens = FAKE_CROWD, .token = INT64_MAX,
-				.holder = &holder, .waiters = waiters, .n_waiters = FAKE_CROWD };
-
-	for (unsigned w = 0; waiters && w < FAKE_CROWD; w++)
-		waiters[w] = (struct query_party) { .pid = 3000 + (pid_t)w, .command = RUDE };
-	fn(ctx, &n);
-	free(waiters);
-}
-
 static int names(void *arg, const char *space, uint64_t *cursor, unsigned max, query_name_fn fn, void *ctx)
 {
 	struct fake *f = arg;
 	uint64_t i = *cursor, end = f->n_open + f->n_private;
 
-	f->asked++;
 	if (space && strcmp(space, "default") != 0 && strcmp(space, "private") != 0)
 		return -ENOENT;
 	if (space && strcmp(space, "private") == 0)
 		i = i < f->n_open ? f->n_open : i;
 	else if (space)
 		end = f->n_open;
-	for (; i < end && max > 0; i++, max--)
+	for (; i < end && max > 0; i++, max--, f->asked++)
 		one_name(f, (unsigned)i, fn, ctx);
 	*cursor = i < end ? i : 0;
 	return 0;
@@ -114,7 +117,7 @@ static int show(void *arg, const char *space, const char *name, query_name_fn fn
 	char end;
 
 	if (strcmp(name, "crowd") == 0 && strcmp(space, "default") == 0) {
-		crowd(fn, ctx);
+		crowd(name, fn, ctx);
 		return 0;
 	}
 	if (sscanf(name, "n%8u%c", &i, &end) != 1 || i >= f->n_open + f->n_private)
@@ -128,21 +131,12 @@ static int show(void *arg, const char *space, const char *name, query_name_fn fn
 static bool may_see(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups)
 {
 	(void)arg;
-	if (strcmp(space, "private") != 0 || uid == 0)
+	if (strcmp(space, "default") == 0 || (uid == 0 && strcmp(space, "private") == 0))
 		return true;
 	for (size_t i = 0; i < n_groups; i++)
-		if (groups[i] == FAKE_GROUP)
+		if (strcmp(space, "private") == 0 && groups[i] == FAKE_GROUP)
 			return true;
 	return false;
-}
-
-static void keep_log(void *arg, int priority, const char *text)
-{
-	struct fake *f = arg;
-
-	(void)priority;
-	f->logs++;
-	snprintf(f->log, sizeof(f->log), "%s", text);
 }
 
 void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
@@ -150,6 +144,6 @@ void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
 	*f = (struct fake) {
 		.n_open = n_open, .n_private = n_private, .run_dir = "/run/dlock",
 		.source = { .arg = f, .node = node, .spaces = spaces, .links = links, .names = names,
-			    .show = show, .may_see = may_see, .log = keep_log },
+			    .show = show, .may_see = may_see },
 	};
 }

@@ -21,9 +21,8 @@ struct fake {
 	const char *loss, *broken;       /* NULL: all is well */
 	const char *run_dir;
 	unsigned spaces_extra;           /* empty ones, beside the two */
-	unsigned asked;                  /* calls of names() */
-	unsigned logs;
-	char log[256];                   /* the last line */
+	bool crowded;                    /* every name is like crowd */
+	unsigned asked;                  /* names that names() has looked at */
 	struct query_source source;
 };
 

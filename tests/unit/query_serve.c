@@ -15,7 +15,6 @@ struct server {
 	struct loop *loop;
 	struct query *query;
 	unsigned events_a_signal;
-	FILE *log;
 };
 
 int serve_listen(const char *path)
@@ -61,13 +60,11 @@ static void on_event(void *arg, int signo)
 	}
 }
 
-static struct server *logs_to;
-
 static void log_line(void *arg, int priority, const char *text)
 {
 	(void)arg;
-	fprintf(logs_to->log, "<%d>%s\n", priority, text);
-	fflush(logs_to->log);
+	fprintf(stderr, "<%d>%s\n", priority, text);
+	fflush(stderr);
 }
 
 int serve(int listen_fd, struct fake *fake, unsigned events_a_signal, const char *log_path)
@@ -75,13 +72,9 @@ int serve(int listen_fd, struct fake *fake, unsigned events_a_signal, const char
 	struct server s = { .events_a_signal = events_a_signal };
 	int r;
 
-	if (log_path) {
-		s.log = fopen(log_path, "we");
-		if (!s.log)
-			return -errno;
-		logs_to = &s;
-		fake->source.log = log_line;
-	}
+	if (log_path && !freopen(log_path, "we", stderr))
+		return -errno;
+	fake->source.log = log_line;
 	r = loop_create(&s.loop);
 	if (r >= 0)
 		r = loop_signal(s.loop, SIGTERM, on_term, &s);
@@ -93,7 +86,5 @@ int serve(int listen_fd, struct fake *fake, unsigned events_a_signal, const char
 		r = loop_run(s.loop);
 	query_free(s.query);
 	loop_free(s.loop);
-	if (s.log)
-		fclose(s.log);
 	return r;
 }
