@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * dlock: locks that span processes and hosts, at the price of a mutex. Link with -ldlock.
+ *
+ *     dlock_t *l;
+ *     if (dlock_open(&l, "backup", NULL) == 0 && dlock_wait(l) == 0) {
+ *             ...                      // nobody else is here
+ *             dlock_post(l);
+ *     }
+ *
+ * What holds for all calls, unless one says otherwise:
+ *
+ *   errors    0, or a positive error number as pthread calls return it. errno stays as it was.
+ *             Outputs are written on success only. EINTR is never returned.
+ *   threads   any thread may call, also several on one handle at a time. No call is a
+ *             cancellation point; a pending pthread_cancel() stays pending.
+ *   signals   not to be called in signal handlers. Handlers may run while a thread waits; the wait
+ *             goes on after them. The library sets no handlers and blocks no signals.
+ *   fork      the parent goes on as if nothing had happened. The child holds nothing (dlock_post()
+ *             says EPERM there) and owns copies of all handles, good to wait on and to close: it
+ *             attaches to the daemon as a client of its own at its first wait.
+ *   exec      releases what the process held. So does its end, in whatever way; and the end of a
+ *             thread releases what that thread held.
+ *   time      absolute, in seconds and nanoseconds, as in POSIX.
+ *
+ * Names: "space/name", or "name" in the space "default". A space is 1 to 64 of A-Z a-z 0-9 _ -; a
+ * name is 1 to 255 bytes of UTF-8 without control characters, and may contain slashes after the
+ * first. The daemon is looked for in $DLOCK_RUN_DIR (which set-user-id programs ignore), else in
+ * /run/dlock; the variable is read at the first open.
+ *
+ * The reference for the semantics is POSIX.1-2017, pthread_mutex_lock() and its relatives, for a
+ * mutex that is process-shared and of type errorcheck; differences are named where they are.
+ */
+#ifndef DLOCK_H
+#define DLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+#define DLOCK_VERSION_MAJOR 0
+#define DLOCK_VERSION_MINOR 1
+#define DLOCK_VERSION_PATCH 0
+
+/* The library's version, "0.1.0", which may be newer than the macros that a program was built with. Signal-safe. */
+const char *dlock_version(void);
+
+typedef struct dlock dlock_t;
+typedef struct dlock_attr dlock_attr_t;
+
+/* --- Attributes: what a handle is like. Read at dlock_open(), which keeps no reference. One thread at a time. --- */
+
+/* Makes a set with the defaults named below. ENOMEM. The caller destroys it. */
+int dlock_attr_create(dlock_attr_t **ret);
+
+/* NULL is allowed. */
+void dlock_attr_destroy(dlock_attr_t *a);
+
+/*
+ * Robust (default: off): a wait that gets the lock after its last holder died, or was lost, returns
+ * EOWNERDEAD instead of 0, until dlock_consistent() has said that what the lock protects is whole
+ * again (PTHREAD_MUTEX_ROBUST). Handles that are not robust just get the lock, and leave the mark
+ * for those that are. There is no ENOTRECOVERABLE: released without dlock_consistent(), the next
+ * robust handle gets EOWNERDEAD again.
+ */
+int dlock_attr_set_robust(dlock_attr_t *a, bool on);
+
+/*
+ * Recursive (default: off): the holder may wait again, and gives the lock back with as many posts
+ * (PTHREAD_MUTEX_RECURSIVE). Counted per handle, up to 2^32 - 1 levels, then EAGAIN.
+ */
+int dlock_attr_set_recursive(dlock_attr_t *a, bool on);
+
+enum dlock_owner {
+	DLOCK_OWNER_THREAD = 0,
+	DLOCK_OWNER_PROCESS = 1,
+};
+
+/*
+ * Who a hold belongs to (default: DLOCK_OWNER_THREAD). With DLOCK_OWNER_PROCESS any thread of the
+ * process may check and post it, and it outlives the thread that took it: for coroutines, and for
+ * runtimes that move work between threads. Another wait through the handle then sleeps like
+ * anybody's, since another thread may post: nobody is told EDEADLK. With recursive it is the
+ * process that enters again. EINVAL: neither of the two.
+ */
+int dlock_attr_set_owner(dlock_attr_t *a, enum dlock_owner who);
+
+/*
+ * Fail fast (default: off): a wait that cannot be served because the daemon is away, or the node has
+ * lost its lease, returns ENOTCONN (within about 100 ms) instead of waiting until that is over.
+ */
+int dlock_attr_set_failfast(dlock_attr_t *a, bool on);
+
+/* dlock_open() waits for a daemon that is not there, instead of ENOTCONN (default: off). */
+int dlock_attr_set_wait_daemon(dlock_attr_t *a, bool on);
+
+/*
+ * How long dlock_trywait() may ask the daemon for a lock that is free but not leased to this node
+ * (default: 1000 milliseconds). 0: it does not ask.
+ */
+int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
+
+/* --- Locks --- */
+
+/*
+ * Opens a lock by name, and attaches this process to its node's daemon where that has not been done.
+ * attr may be NULL. Open the same name as often as you like; the locks are the same one.
+ * Waits for the daemon's answer, as connect() would.
+ *
+ *   EINVAL        not a name
+ *   ENAMETOOLONG  a space over 64 or a name over 255 bytes
+ *   ENOTCONN      no daemon there (see wait_daemon)
+ *   EACCES        the space, or the daemon's socket, is not open to this user
+ *   ENOENT        no such space, and none may be made
+ *   ENOSPC        the space is full, or the memory that holds it
+ *   EMFILE ENFILE ENOMEM
+ *   EPROTO        what answers is not a daemon of a version that this library understands
+ *   ENOTSUP       this process cannot be told apart from others, or lives in a time namespace with
+ *                 an offset: deadlines would mean something else here
+ */
+int dlock_open(dlock_t **ret, const char *name, const dlock_attr_t *attr);
+
+/*
+ * Closes a handle; it must not be used any more, also not by a call that is still going on.
+ * EBUSY: it holds, or a thread waits through it; it stays open. NULL: 0. (pthread_mutex_destroy)
+ */
+int dlock_close(dlock_t *l);
+
+/* The lock's name in full, "space/name". Valid until the handle is closed. Signal-safe. */
+const char *dlock_name(const dlock_t *l);
+
+/*
+ * Takes the lock, exclusively, waiting as long as it takes. What the last holder wrote before its
+ * dlock_post() is visible after it. (pthread_mutex_lock)
+ *
+ *   EOWNERDEAD    robust: taken, but the last holder died in the middle
+ *   EDEADLK       this thread holds it already, through this handle or another
+ *   EAGAIN        recursive: too many levels
+ *   ECANCELED     dlock_cancel()
+ *   ENOTCONN      failfast: the daemon is away, or the node has lost its lease
+ *   ENOMEM        the thread's first wait, or the first after a fork
+ * and, when the lock has to be opened anew (after a fork, or when its node had lost it), the errors
+ * of dlock_open(). With any error but EOWNERDEAD the lock is not taken.
+ */
+int dlock_wait(dlock_t *l);
+
+/*
+ * The same without waiting for a holder. EBUSY: somebody holds it (this thread too), or others have
+ * waited so long that it is their turn. Bounded: where the lock is free but not leased to this node,
+ * the daemon is asked once, and EBUSY if that takes longer than try_ms. (pthread_mutex_trylock)
+ */
+int dlock_trywait(dlock_t *l);
+
+/*
+ * The same with a limit: ETIMEDOUT once the clock shows abs. A lock that is free is taken also when
+ * abs has passed. timedwait: CLOCK_REALTIME (pthread_mutex_timedlock). clockwait: CLOCK_MONOTONIC or
+ * CLOCK_REALTIME (pthread_mutex_clocklock). EINVAL: another clock, no abs, or nanoseconds outside
+ * 0 .. 999,999,999 where the lock is not free.
+ */
+int dlock_timedwait(dlock_t *l, const struct timespec *abs);
+int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs);
+
+/*
+ * Gives the lock back. Never waits. (pthread_mutex_unlock)
+ *   EPERM   this thread (owner process: this process) does not hold it
+ *   ESTALE  the hold was lost before: its node's lease ended, or an administrator released it.
+ *           Nothing is released; the handle may be waited on again.
+ */
+int dlock_post(dlock_t *l);
+
+/*
+ * After EOWNERDEAD: what the lock protects is whole again. EINVAL: the hold is not in that state, or
+ * the handle is not robust. EPERM: not the holder. ESTALE: lost. (pthread_mutex_consistent)
+ */
+int dlock_consistent(dlock_t *l);
+
+/*
+ * Every wait that is going on through this handle at the moment of the call returns ECANCELED, or
+ * takes the lock if it is just doing so. Returns when all of them have noticed; later waits are not
+ * affected. 0, also where nobody waits.
+ */
+int dlock_cancel(dlock_t *l);
+
+/*
+ * Is the lock held, and good at this moment? 0: yes. ESTALE: it was lost, so whatever is done
+ * from now on is not protected any more. EPERM: not held by this thread (owner process: this
+ * process). A good answer says nothing of the next moment: a resource that must be safe compares
+ * dlock_token(). Costs some nanoseconds. Empties the descriptor of dlock_fd().
+ */
+int dlock_check(dlock_t *l);
+
+/*
+ * The fencing token of the present hold: a number of 63 bits that is higher with each acquisition of
+ * this name, by whomever on whatever host. A resource that remembers the highest it has seen, and
+ * refuses lower ones, is safe from holders that have lost the lock without knowing.
+ * EPERM: not held. ESTALE: lost.
+ */
+int dlock_token(dlock_t *l, uint64_t *ret);
+
+/*
+ * A descriptor to poll for input: it becomes readable when the hold is lost, or wanted by others. A
+ * hint that may come late or for nothing: the truth is dlock_check() and dlock_wanted(), the
+ * first of which also empties it. Always the same one for a handle, close-on-exec; it belongs to the
+ * handle and must not be closed or read. In a child after fork() it has to be asked for again.
+ * The errors of dlock_open().
+ */
+int dlock_fd(dlock_t *l, int *ret);
+
+/*
+ * Does anybody else wait for the lock? 0: nobody. EBUSY: somebody does, on this node or another, or
+ * did until a moment ago. Anybody may ask. Costs some nanoseconds.
+ */
+int dlock_wanted(dlock_t *l);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif
