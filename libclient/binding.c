@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "conn.h"
+#include "deadline.h"
+#include "handle.h"
+#include "space.h"
+
+/* Where a handle points that is bound to nothing: a word that cannot be taken, a line that is gone. */
+static uint64_t no_word;
+static const struct node_line no_line = { .ns = NODE_GONE };
+static struct binding unbound = { .word = &no_word, .line = &no_line, .slow = SLOW_NEVER_TAKES };
+
+static void binding_publish(struct dlock *l, struct binding *b)
+{
+	b->older = l->bindings;
+	__atomic_store_n(&l->bindings, b, __ATOMIC_RELEASE);
+	__atomic_store_n(&l->binding, b, __ATOMIC_RELEASE);
+}
+
+void binding_close(struct dlock *l)
+{
+	__atomic_store_n(&l->binding, &unbound, __ATOMIC_RELEASE);
+}
+
+static void binding_fill(struct binding *b, const struct dlock *l, const struct target *t)
+{
+	bool process = l->attr.owner == DLOCK_OWNER_PROCESS;
+
+	*b = (struct binding){
+		.word = &seg_slot(t->space->base, t->slot)->word,
+		.line = t->line,
+		.slow = LOCK_SLOW | (l->attr.robust ? LOCK_D : 0),
+		.me = t->client | LOCK_EXCLUSIVE,
+		.widen = process ? HOLDER_PROCESS : 0,
+		.slot = t->slot,
+		.epoch = t->epoch,
+		.space = space_ref(t->space),
+	};
+	/* Any thread may change the depth, so it is done by swaps in slow.c; and no serial is the holder. */
+	if (process && l->attr.recursive) {
+		b->slow = SLOW_NEVER_TAKES;
+		b->widen = 0;
+	}
+}
+
+static struct binding *binding_new(void)
+{
+	return aligned_alloc(_Alignof(struct binding), sizeof(struct binding));
+}
+
+void binding_init(struct dlock *l, const struct target *t)
+{
+	binding_fill(&l->first, l, t);
+	binding_publish(l, &l->first);
+}
+
+int binding_renew(struct dlock *l, const struct target *t)
+{
+	struct binding *b = binding_new();
+
+	if (!b)
+		return -ENOMEM;
+	binding_fill(b, l, t);
+	binding_publish(l, b);
+	return 0;
+}
+
+int binding_retire(struct dlock *l, struct binding *b)
+{
+	struct binding *n;
+
+	if (l->binding != b)
+		return 0;                /* another thread did */
+	n = binding_new();
+	if (!n)
+		return -ENOMEM;
+	*n = *b;
+	n->state = n->held = 0;
+	space_ref(n->space);
+	binding_publish(l, n);
+	return 0;
+}
+
+void binding_done(struct dlock *l)
+{
+	struct binding *b = l->bindings, *older;
+
+	l->binding = &unbound;
+	l->bindings = NULL;
+	for (; b; b = older) {
+		older = b->older;
+		space_put(b->space);
+		if (b != &l->first)
+			free(b);
+	}
+}
+
+bool binding_lost(const struct binding *b)
+{
+	return !b->space || b->epoch != conn_epoch() || deadline_gone(b->line);
+}
+
+/*
+ * The state is read again after the word. A holder clears it before it releases the word, so what
+ * still stands there and does not match the word was lost.
+ */
+bool binding_holds(const struct binding *b)
+{
+	uint64_t state, held, w;
+
+	for (;;) {
+		state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
+		held = __atomic_load_n(&b->held, __ATOMIC_ACQUIRE);
+		w = __atomic_load_n(b->word, __ATOMIC_ACQUIRE);
+		if (!state || binding_lost(b))
+			return false;
+		if (!((w ^ held) & LOCK_IDENTITY))
+			return true;
+		if (__atomic_load_n(&b->state, __ATOMIC_ACQUIRE) == state &&
+		    __atomic_load_n(&b->held, __ATOMIC_ACQUIRE) == held)
+			return false;
+	}
+}
+
+struct binding *binding_of(const struct dlock *l, uint32_t holder)
+{
+	struct binding *b = __atomic_load_n(&l->bindings, __ATOMIC_ACQUIRE);
+
+	while (b && state_holder(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) != holder)
+		b = b->older;
+	return b;
+}

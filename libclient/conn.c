@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "deadline.h"
+#include "handle.h"
+#include "thread.h"
+#include "wire.h"
+
+#define RUN_DIR    "/run/dlock"
+#define SOCKET     "dlockd.sock"
+#define ANCHOR_LEN 4096
+#define TRIES_MAX  3                     /* a daemon that is being restarted may break a connection more than once */
+#define SLICE_NS   UINT64_C(50000000)
+
+struct late_close {
+	struct late_close *next;
+	uint32_t number, slot;
+};
+
+static struct {
+	int fd;                          /* -1: none */
+	uint64_t ino;                    /* of the socket: fd may have been closed behind our back, and be another's now */
+	uint32_t client;                 /* 0: never attached */
+	uint64_t nonce[2];
+	uint32_t epoch;
+	const struct node_line *page;
+	uint64_t page_dev, page_ino;
+	void *anchor;
+	int anchor_fd;                   /* kept for dlock_internal_inherit() only */
+	bool inherit;
+	struct late_close *late;
+	char *path;
+} conn = { .fd = -1, .anchor_fd = -1 };
+
+/* --- The attach lock --- */
+
+static pthread_mutex_t attach = PTHREAD_MUTEX_INITIALIZER;
+static int attach_cancel_state, attach_errno;    /* of its holder */
+
+int attach_lock(const struct limit *limit)
+{
+	int saved = errno, state, r = 0;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	while (pthread_mutex_trylock(&attach) != 0) {
+		uint64_t ns = limit_slice(limit, SLICE_NS);
+		struct timespec at = limit_timespec(ns);
+
+		if (pthread_mutex_clocklock(&attach, limit->clock, &at) == 0)
+			break;
+		r = limit_over(limit);
+		if (r < 0) {
+			pthread_setcancelstate(state, NULL);
+			errno = saved;
+			return r;
+		}
+	}
+	attach_cancel_state = state;
+	attach_errno = saved;
+	return 0;
+}
+
+void attach_unlock(void)
+{
+	int state = attach_cancel_state, saved = attach_errno;
+
+	pthread_mutex_unlock(&attach);
+	errno = saved;
+	pthread_setcancelstate(state, NULL);
+}
+
+uint32_t conn_epoch(void)
+{
+	return __atomic_load_n(&conn.epoch, __ATOMIC_ACQUIRE);
+}
+
+const struct node_line *conn_line(uint32_t space)
+{
+	return &conn.page[space];
+}
+
+static void epoch_next(void)
+{
+	uint32_t e = conn.epoch + 1;
+
+	__atomic_store_n(&conn.epoch, e ? e : 1, __ATOMIC_RELEASE);
+}
+
+/* --- The socket --- */
+
+static bool socket_is_ours(void)
+{
+	struct stat st;
+
+	return conn.fd >= 0 && fstat(conn.fd, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == conn.ino;
+}
+
+static void socket_drop(void)
+{
+	if (socket_is_ours())
+		close(conn.fd);
+	__atomic_store_n(&conn.fd, -1, __ATOMIC_RELEASE);
+}
+
+static void late_drop(void)
+{
+	struct late_close *c;
+
+	while ((c = conn.late)) {
+		conn.late = c->next;
+		free(c);
+	}
+}
+
+void conn_child(void)
+{
+	attach = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	socket_drop();
+	conn.client = 0;
+	conn.nonce[0] = conn.nonce[1] = 0;
+	conn.anchor = NULL;              /* not mapped here (MADV_DONTFORK) */
+	conn.anchor_fd = -1;             /* inherited on purpose, where there is one */
+	conn.inherit = false;
+	conn.late = NULL;                /* the parent's; freeing it could find the heap locked */
+	epoch_next();
+}
+
+/* $DLOCK_RUN_DIR as it is at the first attach. */
+static int path_find(void)
+{
+	const char *dir = secure_getenv("DLOCK_RUN_DIR");
+
+	if (conn.path)
+		return 0;
+	if (!dir || !*dir)
+		dir = RUN_DIR;
+	if (asprintf(&conn.path, "%s/" SOCKET, dir) < 0) {
+		conn.path = NULL;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/* The descriptor is known before anything can take time: a child has to close it. */
+static int socket_open(const struct limit *limit)
+{
+	struct stat st;
+	int fd, r = path_find();
+
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	conn.ino = st.st_ino;
+	__atomic_store_n(&conn.fd, fd, __ATOMIC_RELEASE);
+	r = wire_connect(fd, conn.path, limit);
+	if (r < 0)
+		socket_drop();
+	return r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR ? -ENOTCONN : r;
+}
+
+/* --- WELCOME --- */
+
+/* A page that is replaced stays mapped: what was bound to it sees there that it is gone. */
+static int page_map(int fd)
+{
+	struct stat st;
+	const struct node_line *page;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < NODE_PAGE_SIZE)
+		return -EPROTO;
+	if (conn.page && conn.page_ino == st.st_ino && conn.page_dev == st.st_dev)
+		return 0;
+	page = mmap(NULL, NODE_PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		return errno == ENOMEM ? -ENOMEM : -EPROTO;
+	if (page[0].magic != NODE_MAGIC) {
+		munmap((void *)page, NODE_PAGE_SIZE);
+		return -EPROTO;
+	}
+	conn.page = page;
+	conn.page_ino = st.st_ino;
+	conn.page_dev = st.st_dev;
+	return 0;
+}
+
+/*
+ * The mapping keeps the open file alive for as long as this address space, and no child has it. The
+ * descriptor stays with those who want children to count as this process.
+ */
+static int anchor_map(int fd)
+{
+	void *p = mmap(NULL, ANCHOR_LEN, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED || madvise(p, ANCHOR_LEN, MADV_DONTFORK) < 0) {
+		int r = errno == ENOMEM ? -ENOMEM : -EPROTO;
+
+		if (p != MAP_FAILED)
+			munmap(p, ANCHOR_LEN);
+		close(fd);
+		return r;
+	}
+	if (conn.anchor)
+		munmap(conn.anchor, ANCHOR_LEN);         /* of the client that we are no longer */
+	conn.anchor = p;
+	if (!conn.inherit) {
+		close(fd);
+		return 0;
+	}
+	if (conn.anchor_fd >= 0)
+		dup3(fd, conn.anchor_fd, 0);     /* whoever was told the number goes on with it */
+	else
+		conn.anchor_fd = dup(fd);        /* without close-on-exec */
+	close(fd);
+	return conn.anchor_fd < 0 ? -EMFILE : 0;
+}
+
+/* Under lib, so that no fork falls between the anchor's arrival and its mapping. */
+static int welcome(struct packet *p, uint64_t asked_ns)
+{
+	const struct attach_welcome *w = &p->welcome;
+	bool resumed = w->resumed == 1;
+	int r;
+
+	if (p->head.op != ATTACH_WELCOME || p->head.len != sizeof *w || w->major != ATTACH_MAJOR ||
+	    !w->client || w->client >= SEG_CLIENTS_MAX || (resumed && w->client != conn.client))
+		return -EPROTO;
+	if (w->boottime_ns < asked_ns || w->boottime_ns > boottime_ns())
+		return -ENOTSUP;         /* a time namespace with an offset */
+	if (p->fds != (resumed ? 1 : 2))
+		return -EPROTO;
+	r = page_map(p->fd[0]);
+	if (r < 0 || resumed)
+		return r;
+	r = anchor_map(packet_take(p, 1));
+	if (r < 0)
+		return r;
+	conn.client = w->client;
+	memcpy(conn.nonce, w->nonce, sizeof conn.nonce);
+	epoch_next();
+	handles_lost();
+	return 0;
+}
+
+/* NONCE and WELCOME come after HELLO; returns 1 when it is done. */
+static int hello_answer(uint64_t asked_ns, const struct limit *limit)
+{
+	struct packet p;
+	int r;
+
+	lib_lock();
+	r = wire_receive(conn.fd, &p);
+	if (r < 0) {
+		lib_unlock();
+		return r == -EAGAIN ? 0 : r;
+	}
+	if (p.head.error)
+		r = p.head.error > 0 && p.head.error < 4096 ? -p.head.error : -EPROTO;
+	else if (p.head.op != ATTACH_NONCE)
+		r = welcome(&p, asked_ns);
+	packet_done(&p);
+	lib_unlock();
+	if (r < 0)
+		return r == -EPROTONOSUPPORT ? -EPROTO : r;
+	if (p.head.op != ATTACH_NONCE)
+		return 1;
+	if (p.head.len != sizeof p.nonce)
+		return -EPROTO;
+	return wire_send_credentials(conn.fd, &p.nonce, sizeof p.nonce, limit);
+}
+
+static int hello(const struct limit *limit)
+{
+	struct attach_hello h = {
+		.head = { ATTACH_HELLO, sizeof h, 0 },
+		.magic = ATTACH_MAGIC, .major = ATTACH_MAJOR, .minor = ATTACH_MINOR,
+		.flags = conn.inherit ? ATTACH_INHERIT : 0,
+		.resume = conn.client,
+		.nonce = { conn.nonce[0], conn.nonce[1] },
+	};
+	uint64_t asked_ns = boottime_ns();
+	int r = wire_send(conn.fd, &h, sizeof h, limit);
+
+	while (r == 0) {
+		r = wire_wait(conn.fd, limit);
+		if (r == 0)
+			r = hello_answer(asked_ns, limit);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* --- Requests --- */
+
+static int answer(struct packet *ret, const struct limit *limit)
+{
+	int r;
+
+	do {
+		r = wire_wait(conn.fd, limit);
+		if (r == 0)
+			r = wire_receive(conn.fd, ret);
+	} while (r == -EAGAIN);
+	return r;
+}
+
+/* One request and its answer on the socket as it is. After any failure answers and requests may be out of step. */
+static int request_once(const void *request, size_t n, const struct limit *limit, struct packet *ret)
+{
+	int r = wire_send(conn.fd, request, n, limit);
+
+	if (r == 0)
+		r = answer(ret, limit);
+	if (r < 0)
+		socket_drop();
+	return r;
+}
+
+static void late_send(const struct limit *limit)
+{
+	struct late_close *c;
+	struct packet p;
+
+	while (conn.fd >= 0 && (c = conn.late)) {
+		struct attach_close m = { { ATTACH_CLOSE, sizeof m, 0 }, c->number, c->slot };
+
+		if (request_once(&m, sizeof m, limit, &p) < 0)
+			return;
+		packet_done(&p);
+		conn.late = c->next;
+		free(c);
+	}
+}
+
+static int conn_ready(const struct limit *limit)
+{
+	uint32_t epoch = conn.epoch;
+	int r;
+
+	if (socket_is_ours())
+		return 0;
+	socket_drop();
+	r = socket_open(limit);
+	if (r < 0)
+		return r;
+	r = hello(limit);
+	if (r < 0) {
+		socket_drop();
+		return r;
+	}
+	if (conn.epoch != epoch)
+		late_drop();
+	late_send(limit);
+	return conn.fd < 0 ? -EPIPE : 0;
+}
+
+/* epoch: the one that the request makes sense in; 0: any. An error in the answer is returned. */
+static int request(const void *request, size_t n, uint32_t epoch, const struct limit *limit,
+		   struct packet *ret)
+{
+	int r = -EPIPE;
+
+	for (int i = 0; i < TRIES_MAX && r == -EPIPE; i++) {
+		r = conn_ready(limit);
+		if (r == 0 && epoch && conn.epoch != epoch)
+			return -ESTALE;
+		if (r == 0)
+			r = request_once(request, n, limit, ret);
+	}
+	if (r < 0)
+		return r == -EPIPE ? -ENOTCONN : r;
+	if (ret->head.error) {
+		r = ret->head.error > 0 && ret->head.error < 4096 ? -ret->head.error : -EPROTO;
+		packet_done(ret);
+	}
+	return r;
+}
+
+int conn_open(const char *space, size_t space_len, const char *name, size_t name_len, uint64_t mapped,
+	      const struct limit *limit, struct conn_opened *ret)
+{
+	size_t len = ATTACH_OPEN_LEN(space_len, name_len);
+	struct attach_open m = {
+		.head = { ATTACH_OPEN, (uint16_t)len, 0 }, .mapped = mapped,
+		.space_len = (uint8_t)space_len, .name_len = (uint8_t)name_len,
+	};
+	struct packet p;
+	int r;
+
+	memcpy(m.text, space, space_len);
+	memcpy(m.text + space_len, name, name_len);
+	r = request(&m, len, 0, limit, &p);
+	if (r < 0)
+		return r;
+	if (p.head.op != ATTACH_OPENED || p.head.len != sizeof p.opened || !p.opened.space ||
+	    p.opened.space >= NODE_LINES || p.opened.slot >= SEG_SLOTS_MAX) {
+		packet_done(&p);
+		socket_drop();
+		return -EPROTO;
+	}
+	*ret = (struct conn_opened){
+		.client = conn.client, .number = p.opened.space, .slot = p.opened.slot,
+		.epoch = conn.epoch, .generation = p.opened.generation,
+		.segment = packet_take(&p, 0), .bell = packet_take(&p, 1),
+	};
+	return 0;
+}
+
+void conn_close(uint32_t number, uint32_t slot, uint32_t epoch)
+{
+	struct attach_close m = { { ATTACH_CLOSE, sizeof m, 0 }, number, slot };
+	struct late_close *c;
+	struct packet p;
+	int r;
+
+	if (epoch != conn.epoch)
+		return;
+	r = request(&m, sizeof m, epoch, &limit_none, &p);
+	if (r == 0)
+		packet_done(&p);
+	if (r != -ENOTCONN)
+		return;
+	c = malloc(sizeof *c);
+	if (!c)
+		return;                  /* it stays open until this process ends */
+	*c = (struct late_close){ conn.late, number, slot };
+	conn.late = c;
+}
+
+int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd)
+{
+	struct attach_hint m = { { ATTACH_HINT, sizeof m, 0 }, number, slot };
+	struct packet p;
+	int r = request(&m, sizeof m, epoch, limit, &p);
+
+	if (r < 0)
+		return r;
+	*ret_fd = packet_take(&p, 0);
+	packet_done(&p);
+	return *ret_fd < 0 ? -EPROTO : 0;
+}
+
+int conn_check(const struct limit *limit)
+{
+	char byte;
+
+	if (socket_is_ours() && recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+		return 0;
+	socket_drop();
+	return conn_ready(limit);
+}
+
+/* --- For the commands that come with the library --- */
+
+__attribute__((visibility("default"))) int dlock_internal_inherit(int *ret_fd);
+
+/* Before the first open: attaches as a client that lives until its last descendant has gone. */
+int dlock_internal_inherit(int *ret_fd)
+{
+	uint32_t serial;
+	int r = thread_register(&serial);
+
+	if (r < 0)
+		return -r;
+	attach_lock(&limit_none);
+	if (conn.client) {
+		r = -EBUSY;
+	} else {
+		conn.inherit = true;
+		r = conn_ready(&limit_none);
+		if (r == 0)
+			*ret_fd = conn.anchor_fd;
+		else
+			conn.inherit = false;
+	}
+	attach_unlock();
+	return -r;
+}

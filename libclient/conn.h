@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * This process's one connection to its node's daemon (proto/attach.h).
+ *
+ * It is made by the first request, and made again by any request that finds it broken: then it asks
+ * to go on as the client that it was. Where the daemon agrees, nothing has changed. Where not, this
+ * process is a new client: the epoch rises, and what was opened or held in the old one is lost.
+ *
+ * Requests are made one at a time, under the attach lock. Its holder may wait for the daemon, so
+ * everyone takes it with a limit, and a fork does not wait for it.
+ */
+#ifndef DLOCK_CONN_H
+#define DLOCK_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "limit.h"
+#include "proto/segment.h"
+
+/* Also keeps pthread_cancel() away, and errno as it was. -ETIMEDOUT, -ECANCELED. */
+int attach_lock(const struct limit *limit);
+void attach_unlock(void);
+
+uint32_t conn_epoch(void);               /* without locks; never 0 once something has been opened */
+const struct node_line *conn_line(uint32_t space);      /* of the present node page */
+
+/*
+ * All under attach. Errors that they share: -ENOTCONN: nobody listens. -EACCES. -EPROTO: what answers
+ * is no daemon that we understand. -ENOTSUP (see dlock_open()). -EMFILE, -ENFILE, -ENOMEM, what the
+ * daemon says, and the limit's.
+ */
+struct conn_opened {
+	uint32_t client, number, slot, epoch;
+	uint64_t generation;
+	int segment, bell;               /* -1 where the generation is the one that is mapped */
+};
+int conn_open(const char *space, size_t space_len, const char *name, size_t name_len, uint64_t mapped,
+	      const struct limit *limit, struct conn_opened *ret);
+
+/* What cannot be sent now is sent when the daemon is there again. Nothing is done in another epoch. */
+void conn_close(uint32_t number, uint32_t slot, uint32_t epoch);
+
+/* -ESTALE: not in that epoch. */
+int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd);
+
+/* Is a daemon there? Connects again where that is needed. */
+int conn_check(const struct limit *limit);
+
+void conn_child(void);                   /* after a fork: nothing of it is ours */
+
+#endif

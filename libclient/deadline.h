@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Is a space good at this moment? The daemon publishes the deadline twice (segment.h): in ticks of
+ * the processor's counter, which are cheap to compare, and in nanoseconds of CLOCK_BOOTTIME, which
+ * are always right. A failed comparison of ticks is confirmed by the clock.
+ */
+#ifndef DLOCK_DEADLINE_H
+#define DLOCK_DEADLINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "proto/segment.h"
+
+static inline uint64_t counter_now(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t t;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+	return t;
+#else
+	return UINT64_MAX;               /* no counter: ask the clock */
+#endif
+}
+
+static inline uint64_t boottime_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline bool deadline_good_ns(const struct node_line *line)
+{
+	uint64_t ns = __atomic_load_n(&line->ns, __ATOMIC_ACQUIRE);
+
+	return ns == NODE_NEVER || (ns != NODE_GONE && boottime_ns() < ns);
+}
+
+static inline bool deadline_good(const struct node_line *line)
+{
+	uint64_t ticks = __atomic_load_n(&line->ticks, __ATOMIC_ACQUIRE);
+
+	return ticks == NODE_NEVER || counter_now() < ticks || deadline_good_ns(line);
+}
+
+/* For good: what was held there is lost. */
+static inline bool deadline_gone(const struct node_line *line)
+{
+	return __atomic_load_n(&line->ns, __ATOMIC_ACQUIRE) == NODE_GONE;
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Handles: their opening and closing, and what becomes of them when a thread or the process changes. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "conn.h"
+#include "handle.h"
+#include "thread.h"
+
+#define RETRY_NS UINT64_C(50000000)
+
+static int handle_attach(struct dlock *l, const char *name)
+{
+	int r;
+
+	attach_lock(&limit_none);
+	r = name_join(l, name);
+	if (r == 0) {
+		r = name_attach(l->name, &limit_none);
+		if (r < 0)
+			name_leave(l);
+	}
+	attach_unlock();
+	return r;
+}
+
+int dlock_open(dlock_t **ret, const char *name, const dlock_attr_t *attr)
+{
+	int saved = errno, r;
+	struct dlock *l;
+	uint32_t serial;
+
+	if (!ret)
+		return EINVAL;
+	r = thread_register(&serial);
+	l = r == 0 ? aligned_alloc(_Alignof(struct dlock), sizeof *l) : NULL;
+	if (!l) {
+		errno = saved;
+		return ENOMEM;
+	}
+	*l = (struct dlock){ .attr = ATTR_DEFAULT, .hint.fd = -1 };
+	if (attr)
+		l->attr = *attr;
+	binding_close(l);
+	do {
+		r = handle_attach(l, name);
+	} while (r == -ENOTCONN && l->attr.wait_daemon && limit_nap(&limit_none, RETRY_NS) == 0);
+	if (r < 0)
+		free(l);
+	else
+		*ret = l;
+	errno = saved;
+	return -r;
+}
+
+static bool handle_busy(const struct dlock *l)
+{
+	for (int i = 0; i < 2; i++)
+		if (__atomic_load_n(&l->waits[i], __ATOMIC_ACQUIRE))
+			return true;
+	for (const struct binding *b = l->bindings; b; b = b->older)
+		if (binding_holds(b))
+			return true;
+	return false;
+}
+
+int dlock_close(dlock_t *l)
+{
+	int saved = errno;
+	uint32_t serial;
+
+	if (!l)
+		return 0;
+	if (thread_register(&serial) < 0)
+		return ENOMEM;
+	attach_lock(&limit_none);
+	if (handle_busy(l)) {
+		attach_unlock();
+		return EBUSY;
+	}
+	hint_done(l);
+	name_leave(l);
+	attach_unlock();
+	free(l);
+	errno = saved;
+	return 0;
+}
+
+const char *dlock_name(const dlock_t *l)
+{
+	return l->name->text;
+}
+
+/* --- Fork, loss, the end of a thread --- */
+
+static void handle_child(struct dlock *l, uint32_t unused)
+{
+	(void)unused;
+	for (struct binding *b = l->bindings; b; b = b->older)
+		b->state = 0;
+	binding_close(l);
+	l->waits[0] = l->waits[1] = l->cancelling = 0;
+	hint_done(l);
+}
+
+void handles_child(void)
+{
+	names_each_handle(handle_child, 0);
+	names_child();
+}
+
+static void handle_lost(struct dlock *l, uint32_t unused)
+{
+	(void)unused;
+	binding_close(l);
+	waits_look_again(l);
+}
+
+void handles_lost(void)
+{
+	names_each_handle(handle_lost, 0);
+}
+
+static void handle_thread_end(struct dlock *l, uint32_t serial)
+{
+	for (struct binding *b = l->bindings; b; b = b->older) {
+		if (state_holder(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) != serial)
+			continue;
+		__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
+		if (!binding_lost(b))
+			lock_release(b->word, b->held, true);
+	}
+}
+
+void handles_thread_end(uint32_t serial)
+{
+	lib_lock();
+	names_each_handle(handle_thread_end, serial);
+	lib_unlock();
+}

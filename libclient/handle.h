@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Handles, the names behind them, and where a name's word lies.
+ *
+ *   struct dlock    what the user opened; many may share a name
+ *   struct name     one per (space, name) of the process: what the daemon has opened for it
+ *   struct binding  where the word lies and as whom it is taken, with the hold that was taken there
+ *   struct space    a mapped segment of one generation
+ *
+ * What must hold:
+ *
+ *   Bindings  belong to one handle. Where the word lies, its line and the client's index never
+ *             change in a binding, and it is not freed before its handle is closed: a thread in the
+ *             fast path works with things that belong together, whatever happens meanwhile. A handle
+ *             that has to be opened anew gets a new binding; the old ones stay in a list, so that a
+ *             hold that was taken there is found and called lost.
+ *   state     of a binding: whose hold it is, and how deep. It is written by the holder alone: set
+ *             after the word was taken, and cleared before the word is released. So a free word
+ *             with a state means that the hold was lost; then nobody takes the word through
+ *             this binding any more (a holder that does not know yet could clear the state of the
+ *             next), but through a new one.
+ *   held      is the word as it was taken. A release is a compare-and-swap from it.
+ *
+ * The names, handles and bindings are changed under lib (thread.h); what is read without it is
+ * published with release and read with acquire.
+ */
+#ifndef DLOCK_HANDLE_H
+#define DLOCK_HANDLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attr.h"
+#include "limit.h"
+#include "proto/attach.h"
+#include "proto/lockword.h"
+#include "proto/segment.h"
+
+#define THREAD_SERIAL_MAX UINT32_C(0xfffffffe)
+#define HOLDER_PROCESS    UINT32_C(0xffffffff)      /* whose hold belongs to the process */
+
+/* A mask that no word passes: (w & 0) is not LOCK_L. */
+#define SLOW_NEVER_TAKES UINT64_C(0)
+
+struct binding {
+	uint64_t *word;
+	const struct node_line *line;
+	uint64_t slow;                   /* the bits of the word that decide: LOCK_SLOW, or SLOW_NEVER_TAKES */
+	uint64_t me;                     /* client index | LOCK_EXCLUSIVE */
+	uint64_t state;                  /* low half: the holder, 0 none; high half: depth of recursion */
+	uint64_t held;
+	uint32_t widen;                  /* or-ed to the thread's serial gives the holder */
+	uint32_t slot;
+	uint32_t epoch;                  /* of the connection: another one means that all this is lost */
+	struct space *space;             /* NULL: bound to nothing */
+	struct binding *older;
+} __attribute__((aligned(64)));
+
+struct dlock {
+	struct binding *binding;         /* the one to take through; one that cannot be, where the name has to be opened */
+	struct binding *bindings;        /* all that there were, newest first */
+	struct dlock_attr attr;
+	struct name *name;
+	struct dlock *next;              /* of the name's handles */
+
+	/*
+	 * Waits that are going on, by parity of the cancel count that they began under. A cancel raises
+	 * the count, and wakes until nobody waits under the old one.
+	 */
+	uint32_t cancels;
+	uint32_t waits[2];
+	uint32_t cancelling;             /* by one at a time */
+
+	struct hint {
+		int fd;                  /* dlock_fd(); -1: none */
+		uint32_t epoch, number, slot;    /* what it was asked for */
+		uint64_t ino;            /* it is still that one, and no descriptor of the user's */
+	} hint;
+	struct binding first;
+};
+
+_Static_assert(offsetof(struct binding, widen) + sizeof(uint32_t) <= 64, "the fast path's part is one cache line");
+
+/* What the daemon has opened for a name. */
+struct target {
+	struct space *space;
+	const struct node_line *line;
+	uint32_t client, number, slot;   /* number: of the space */
+	uint32_t epoch;                  /* of the connection; 0: nothing is open */
+};
+
+struct name {
+	struct name *next;               /* of the hash chain */
+	uint64_t hash;
+	struct dlock *handles;
+	struct target target;
+	uint8_t space_len;               /* of text, up to the slash */
+	uint16_t len;
+	char text[];                     /* "space/name" and a zero */
+};
+
+/* --- name.c --- */
+
+/*
+ * The handle's name, made where the process has none of it, with the handle in its list. Under
+ * attach. -EINVAL, -ENAMETOOLONG, -ENOMEM.
+ */
+int name_join(struct dlock *l, const char *text);
+
+/* Takes the handle out; the name is closed at the daemon after its last handle. Under attach. */
+void name_leave(struct dlock *l);
+
+/*
+ * Opens the name at the daemon, unless what was opened holds still, and binds all its handles anew.
+ * The errors of dlock_open(), -ETIMEDOUT, -ECANCELED. Under attach.
+ */
+int name_attach(struct name *n, const struct limit *limit);
+
+int name_bell(struct name *n, const struct limit *limit);        /* asks for the space's bell anew. Under attach */
+bool name_current(const struct name *n); /* what was opened holds still */
+
+/* Under lib. */
+void names_each_handle(void (*fn)(struct dlock *l, uint32_t arg), uint32_t arg);
+void names_child(void);                  /* nothing is open at the daemon */
+
+/* --- binding.c. Under lib, but for what only reads --- */
+
+static inline uint32_t state_holder(uint64_t state)
+{
+	return (uint32_t)state;
+}
+
+static inline struct binding *binding_now(const struct dlock *l)
+{
+	return __atomic_load_n(&l->binding, __ATOMIC_ACQUIRE);
+}
+
+void binding_init(struct dlock *l, const struct target *t);      /* the first */
+int binding_renew(struct dlock *l, const struct target *t);
+void binding_close(struct dlock *l);     /* bound to nothing: the next wait opens the name anew */
+int binding_retire(struct dlock *l, struct binding *b);   /* a new one beside a lost hold */
+void binding_done(struct dlock *l);      /* all of them */
+bool binding_lost(const struct binding *b);
+bool binding_holds(const struct binding *b);              /* its hold is there, and not lost */
+struct binding *binding_of(const struct dlock *l, uint32_t holder);      /* NULL: it holds nothing here */
+
+/* --- handle.c --- */
+
+void handles_child(void);                /* after a fork: nothing is held, nothing is bound */
+void handles_lost(void);                 /* the daemon counts this process as new. Under lib */
+void handles_thread_end(uint32_t serial);
+
+/* --- slow.c --- */
+
+int slow_wait(struct dlock *l, const struct limit *limit, bool try);
+int slow_post(struct dlock *l);
+void waits_look_again(struct dlock *l);  /* wakes whoever sleeps through this handle */
+
+/* Gives back a hold whose state is cleared. 0, ESTALE: it was lost. */
+int hold_give(struct binding *b, uint64_t held);
+
+/* Gives back what was taken and turned out to be past its deadline. */
+void hold_undo(struct binding *b);
+
+/* The serial with the handle's owner attribute applied. -ENOMEM. */
+int holder_of(const struct dlock *l, uint32_t *ret);
+
+/* --- hint.c --- */
+
+void hint_done(struct dlock *l);         /* also in a child, where it is the parent's */
+void hint_drain(struct dlock *l);
+void hint_renew(struct dlock *l);        /* bound anew: the same descriptor number. Under attach */
+
+#endif

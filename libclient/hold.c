@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What can be done with a hold, and asked about it. */
+#include <errno.h>
+
+#include "deadline.h"
+#include "handle.h"
+#include "space.h"
+#include "thread.h"
+
+/*
+ * The caller's hold through this handle. The newest binding is where it is, nearly always; a hold
+ * that was lost may be in an older one. -EPERM: there is none.
+ */
+static int hold_find(const struct dlock *l, struct binding **ret)
+{
+	uint32_t holder;
+	int r = holder_of(l, &holder);
+
+	if (r < 0)
+		return r;
+	*ret = binding_of(l, holder);
+	return *ret ? 0 : -EPERM;
+}
+
+static bool hold_identical(const struct binding *b)
+{
+	return !((__atomic_load_n(b->word, __ATOMIC_ACQUIRE) ^ __atomic_load_n(&b->held, __ATOMIC_RELAXED)) &
+		 LOCK_IDENTITY);
+}
+
+int hold_give(struct binding *b, uint64_t held)
+{
+	if (binding_lost(b) || !lock_release(b->word, held, false))
+		return ESTALE;
+	/* Another node wants it, and waits for this release: the daemon looks. */
+	if (LOCK_LOAD(b->word) & LOCK_Y) {
+		seg_bit_set(b->space->base, SEG_WANT, b->slot);
+		space_ring(b->space);
+	}
+	return 0;
+}
+
+int slow_post(struct dlock *l)
+{
+	struct binding *b;
+	uint64_t state, held;
+	int r = hold_find(l, &b);
+
+	if (r < 0)
+		return -r;
+	state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
+	held = __atomic_load_n(&b->held, __ATOMIC_ACQUIRE);
+	do {
+		if (!state)
+			return EPERM;    /* another thread of the process was faster */
+	} while (!__atomic_compare_exchange_n(&b->state, &state,
+					      state >> 32 ? state - (UINT64_C(1) << 32) : 0, false,
+					      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+	if (state >> 32)
+		return !binding_lost(b) && hold_identical(b) ? 0 : ESTALE;
+	return hold_give(b, held);
+}
+
+int dlock_check(dlock_t *l)
+{
+	struct binding *b;
+	int r = hold_find(l, &b);
+
+	if (l->hint.fd >= 0)
+		hint_drain(l);
+	if (r < 0)
+		return -r;
+	return !binding_lost(b) && hold_identical(b) && deadline_good(b->line) ? 0 : ESTALE;
+}
+
+/* A count of 0 is the last of a range, 2^40. The bias is the hold's own as long as the word is: read in that order. */
+int dlock_token(dlock_t *l, uint64_t *ret)
+{
+	struct binding *b;
+	uint64_t bias, count;
+	int r = hold_find(l, &b);
+
+	if (r < 0)
+		return -r;
+	if (binding_lost(b))
+		return ESTALE;
+	bias = __atomic_load_n(&seg_slot(b->space->base, b->slot)->bias, __ATOMIC_ACQUIRE);
+	count = lock_count(__atomic_load_n(&b->held, __ATOMIC_RELAXED));
+	if (!hold_identical(b) || !deadline_good(b->line))
+		return ESTALE;
+	*ret = bias + (count ? count : UINT64_C(1) << LOCK_COUNT_BITS);
+	return 0;
+}
+
+int dlock_consistent(dlock_t *l)
+{
+	struct binding *b;
+	uint64_t held;
+	int r = hold_find(l, &b);
+
+	if (r < 0)
+		return -r;
+	held = __atomic_load_n(&b->held, __ATOMIC_RELAXED);
+	if (binding_lost(b) || !hold_identical(b))
+		return ESTALE;
+	if (!l->attr.robust || !(held & LOCK_D))
+		return EINVAL;
+	if (!lock_mend(b->word, held))
+		return ESTALE;
+	__atomic_store_n(&b->held, held & ~LOCK_D, __ATOMIC_RELAXED);
+	return 0;
+}
+
+int dlock_wanted(dlock_t *l)
+{
+	const struct binding *b = binding_now(l);
+
+	return __atomic_load_n(b->word, __ATOMIC_ACQUIRE) & (LOCK_W | LOCK_Y) ? EBUSY : 0;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The names that this process has open, in a hash table. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conn.h"
+#include "deadline.h"
+#include "handle.h"
+#include "proto/name.h"
+#include "space.h"
+#include "thread.h"
+
+static struct {
+	struct name **chain;
+	size_t chains, n;                /* chains: a power of two */
+} names;
+
+struct text {
+	char s[ATTACH_SPACE_MAX + 1 + ATTACH_NAME_MAX + 1];
+	size_t space_len, len;
+};
+
+/* "name" is "default/name"; the first slash ends the space. */
+static int text_parse(struct text *ret, const char *user)
+{
+	static const char fallback[] = "default";
+	const char *slash, *space, *name;
+	size_t space_len, name_len;
+
+	if (!user)
+		return -EINVAL;
+	slash = strchr(user, '/');
+	space = slash ? user : fallback;
+	space_len = slash ? (size_t)(slash - user) : sizeof fallback - 1;
+	name = slash ? slash + 1 : user;
+	name_len = strlen(name);
+	if (space_len > ATTACH_SPACE_MAX || name_len > ATTACH_NAME_MAX)
+		return -ENAMETOOLONG;
+	if (!space_name_valid(space, space_len) || !object_name_valid(name, name_len))
+		return -EINVAL;
+	memcpy(ret->s, space, space_len);
+	ret->s[space_len] = '/';
+	memcpy(ret->s + space_len + 1, name, name_len + 1);
+	ret->space_len = space_len;
+	ret->len = space_len + 1 + name_len;
+	return 0;
+}
+
+/* FNV-1a. */
+static uint64_t text_hash(const struct text *t)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < t->len; i++)
+		h = (h ^ (uint8_t)t->s[i]) * UINT64_C(0x100000001b3);
+	return h ^ h >> 32;
+}
+
+static struct name *name_find(const struct text *t, uint64_t hash)
+{
+	struct name *n = names.chains ? names.chain[hash & (names.chains - 1)] : NULL;
+
+	while (n && (n->hash != hash || n->len != t->len || memcmp(n->text, t->s, t->len)))
+		n = n->next;
+	return n;
+}
+
+/* Twice as many chains as names at most; where memory is short the chains grow longer. */
+static int names_grow(void)
+{
+	size_t chains = names.chains ? names.chains * 2 : 64;
+	struct name **chain, *n, *next;
+
+	if (names.n < names.chains)
+		return 0;
+	chain = calloc(chains, sizeof *chain);
+	if (!chain)
+		return names.chains ? 0 : -ENOMEM;
+	for (size_t i = 0; i < names.chains; i++) {
+		for (n = names.chain[i]; n; n = next) {
+			next = n->next;
+			n->next = chain[n->hash & (chains - 1)];
+			chain[n->hash & (chains - 1)] = n;
+		}
+	}
+	free(names.chain);
+	names.chain = chain;
+	names.chains = chains;
+	return 0;
+}
+
+static int name_make(const struct text *t, uint64_t hash, struct name **ret)
+{
+	struct name *n;
+
+	if (names_grow() < 0)
+		return -ENOMEM;
+	n = calloc(1, sizeof *n + t->len + 1);
+	if (!n)
+		return -ENOMEM;
+	n->hash = hash;
+	n->space_len = (uint8_t)t->space_len;
+	n->len = (uint16_t)t->len;
+	memcpy(n->text, t->s, t->len + 1);
+	n->next = names.chain[hash & (names.chains - 1)];
+	names.chain[hash & (names.chains - 1)] = n;
+	names.n++;
+	*ret = n;
+	return 0;
+}
+
+static void name_free(struct name *n)
+{
+	struct name **at = &names.chain[n->hash & (names.chains - 1)];
+
+	while (*at != n)
+		at = &(*at)->next;
+	*at = n->next;
+	names.n--;
+	space_put(n->target.space);
+	free(n);
+}
+
+void names_each_handle(void (*fn)(struct dlock *l, uint32_t arg), uint32_t arg)
+{
+	for (size_t i = 0; i < names.chains; i++)
+		for (struct name *n = names.chain[i]; n; n = n->next)
+			for (struct dlock *l = n->handles; l; l = l->next)
+				fn(l, arg);
+}
+
+void names_child(void)
+{
+	for (size_t i = 0; i < names.chains; i++)
+		for (struct name *n = names.chain[i]; n; n = n->next)
+			n->target.epoch = 0;
+}
+
+int name_join(struct dlock *l, const char *user)
+{
+	struct text t;
+	struct name *n;
+	uint64_t hash;
+	int r = text_parse(&t, user);
+
+	if (r < 0)
+		return r;
+	hash = text_hash(&t);
+	lib_lock();
+	n = name_find(&t, hash);
+	r = n ? 0 : name_make(&t, hash, &n);
+	if (r == 0) {
+		l->name = n;
+		l->next = n->handles;
+		n->handles = l;
+	}
+	lib_unlock();
+	return r;
+}
+
+void name_leave(struct dlock *l)
+{
+	struct name *n = l->name;
+	struct target last = { 0 };
+
+	lib_lock();
+	for (struct dlock **at = &n->handles; *at; at = &(*at)->next) {
+		if (*at == l) {
+			*at = l->next;
+			break;
+		}
+	}
+	binding_done(l);
+	if (!n->handles) {
+		last = n->target;
+		name_free(n);
+	}
+	lib_unlock();
+	if (last.epoch)
+		conn_close(last.number, last.slot, last.epoch);
+}
+
+bool name_current(const struct name *n)
+{
+	const struct target *t = &n->target;
+
+	return t->epoch && t->epoch == conn_epoch() && !deadline_gone(t->line);
+}
+
+/* Those that are bound to what was opened already stay as they are. Under lib. */
+static int handles_bind(struct name *n)
+{
+	int r = 0;
+
+	for (struct dlock *l = n->handles; l && r == 0; l = l->next) {
+		if (!l->bindings)
+			binding_init(l, &n->target);
+		else if (binding_lost(l->binding))
+			r = binding_renew(l, &n->target);
+	}
+	return r;
+}
+
+/* Under lib. */
+static int name_opened(struct name *n, const struct conn_opened *o)
+{
+	struct space *s;
+	int r;
+
+	r = space_get(n->text, n->space_len, o->generation, o->segment, o->bell, &s);
+	if (r < 0)
+		return r;
+	space_put(n->target.space);
+	n->target = (struct target){
+		.space = s,
+		.line = conn_line(o->number),
+		.client = o->client,
+		.number = o->number,
+		.slot = o->slot,
+		.epoch = o->epoch,
+	};
+	return 0;
+}
+
+static int name_open(struct name *n, const struct limit *limit)
+{
+	struct target old = n->target;
+	struct conn_opened o;
+	uint64_t mapped;
+	int r;
+
+	lib_lock();
+	mapped = space_newest(n->text, n->space_len);
+	lib_unlock();
+	r = conn_open(n->text, n->space_len, n->text + n->space_len + 1,
+		      (size_t)(n->len - n->space_len - 1), mapped, limit, &o);
+	if (r < 0)
+		return r;
+	lib_lock();
+	r = name_opened(n, &o);
+	lib_unlock();
+	if (r < 0)
+		conn_close(o.number, o.slot, o.epoch);
+	else if (old.epoch == o.epoch && (old.number != o.number || old.slot != o.slot))
+		conn_close(old.number, old.slot, old.epoch);
+	return r;
+}
+
+int name_bell(struct name *n, const struct limit *limit)
+{
+	return name_current(n) ? name_open(n, limit) : 0;
+}
+
+int name_attach(struct name *n, const struct limit *limit)
+{
+	int r = name_current(n) ? 0 : name_open(n, limit);
+
+	if (r < 0)
+		return r;
+	lib_lock();
+	r = handles_bind(n);
+	lib_unlock();
+	for (struct dlock *l = n->handles; l && r == 0; l = l->next)
+		hint_renew(l);           /* the list changes under attach only */
+	return r;
+}

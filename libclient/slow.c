@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The long way into a lock: what the fast path refuses.
+ *
+ * A wait goes round two loops. The outer one has a binding to wait on: it opens the name anew where
+ * the space was lost, tells whether the waiter itself is the holder, and waits while the node may
+ * not rely on its lease. The inner one (wait_on) is lockword.h's: turn, sleep, turn.
+ *
+ * After announcing and before sleeping: W is in the word, then the slot is put on the daemon's watch
+ * list, then a bell rings where it was not on it. A word that is free without a lease is asked for
+ * each time, since the answer to an earlier question may have been used up by others.
+ *
+ * A cancel cannot change the word that its waiters sleep on. So every sleep is in one more futex
+ * class than lockword.h's, chosen by the handle; dlock_cancel() wakes that class again and again
+ * until all have noticed, and hardly anybody else.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "deadline.h"
+#include "handle.h"
+#include "space.h"
+#include "thread.h"
+
+#define SPIN_TURNS   100u                /* before sleep: a few microseconds; bounded, so that single-stepping ends */
+#define RETRY_NS     UINT64_C(50000000)  /* until another look whether the daemon, or the lease, is back */
+#define FAILFAST_NS  UINT64_C(100000000)
+#define LOOK_NS      UINT64_C(1000000000)
+#define CANCEL_NS    UINT64_C(50000)     /* between the wakes of a cancel */
+
+struct wait {
+	struct dlock *l;
+	struct limit limit;
+	bool try;
+	uint32_t holder;                 /* who waits */
+	struct lock_waiter turn;
+	uint64_t force_ns;               /* when an heir may force the hand-over */
+	struct seg_cell *cell;
+};
+
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+int holder_of(const struct dlock *l, uint32_t *ret)
+{
+	uint32_t serial;
+	int r = thread_register(&serial);
+
+	if (r == 0)
+		*ret = l->attr.owner == DLOCK_OWNER_PROCESS ? HOLDER_PROCESS : serial;
+	return r;
+}
+
+/* --- Cancelling --- */
+
+/* Joins the waits of the present count: one that a cancel may have missed begins again. */
+static void wait_enter(struct wait *x)
+{
+	struct dlock *l = x->l;
+
+	for (;;) {
+		uint32_t c = __atomic_load_n(&l->cancels, __ATOMIC_SEQ_CST);
+
+		__atomic_fetch_add(&l->waits[c & 1], 1, __ATOMIC_SEQ_CST);
+		x->limit.cancel = &l->cancels;
+		x->limit.cancel_seen = c;
+		if (__atomic_load_n(&l->cancels, __ATOMIC_SEQ_CST) == c)
+			return;
+		__atomic_fetch_sub(&l->waits[c & 1], 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+static void wait_exit(struct wait *x)
+{
+	__atomic_fetch_sub(&x->l->waits[x->limit.cancel_seen & 1], 1, __ATOMIC_RELEASE);
+}
+
+static unsigned cancel_class(const struct dlock *l)
+{
+	return (LOCK_CLASS_ANY + 1) << ((uintptr_t)l / _Alignof(struct dlock)) % 30;
+}
+
+static void wake_waits(const struct dlock *l)
+{
+	for (struct binding *b = __atomic_load_n(&l->bindings, __ATOMIC_ACQUIRE); b; b = b->older)
+		futex_wake_class(lock_futex(b->word), INT_MAX, cancel_class(l));
+}
+
+void waits_look_again(struct dlock *l)
+{
+	if (__atomic_load_n(&l->waits[0], __ATOMIC_SEQ_CST) || __atomic_load_n(&l->waits[1], __ATOMIC_SEQ_CST))
+		wake_waits(l);
+}
+
+/* One at a time: the waits that begin meanwhile are counted under the other parity. */
+int dlock_cancel(dlock_t *l)
+{
+	uint32_t holder, c, none = 0;
+	int r = holder_of(l, &holder);
+
+	if (r < 0)
+		return -r;
+	while (!__atomic_compare_exchange_n(&l->cancelling, &none, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+		none = 0;
+		limit_nap(&limit_none, CANCEL_NS);
+	}
+	c = __atomic_load_n(&l->cancels, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&l->waits[c & 1], __ATOMIC_SEQ_CST))
+		__atomic_store_n(&l->cancels, c + 1, __ATOMIC_SEQ_CST);
+	else
+		c++;                     /* nobody waits; and nobody was left under the other parity */
+	while (__atomic_load_n(&l->waits[c & 1], __ATOMIC_ACQUIRE)) {
+		wake_waits(l);
+		limit_nap(&limit_none, CANCEL_NS);
+	}
+	__atomic_store_n(&l->cancelling, 0, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* --- The binding to wait on --- */
+
+/* The waiter holds the lock through this handle already. */
+static int wait_nested(struct wait *x, struct binding *b)
+{
+	uint64_t state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
+
+	if (!x->l->attr.recursive)
+		return x->try ? -EBUSY : -EDEADLK;
+	do {
+		if (state_holder(state) != x->holder)
+			return 1;        /* released by another thread of the process */
+		if (state >> 32 == UINT32_MAX)
+			return -EAGAIN;
+	} while (!__atomic_compare_exchange_n(&b->state, &state, state + (UINT64_C(1) << 32), false,
+					      __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE));
+	return 0;
+}
+
+/* Opens the name anew. 1: look again. */
+static int wait_open(struct wait *x)
+{
+	int r = attach_lock(&x->limit);
+
+	if (r < 0)
+		return r;
+	r = name_attach(x->l->name, &x->limit);
+	attach_unlock();
+	if ((r == -ENOTCONN && !x->try && !x->l->attr.failfast) || (r == 0 && binding_lost(binding_now(x->l))))
+		r = limit_nap(&x->limit, RETRY_NS);
+	return r < 0 ? r : 1;
+}
+
+static int wait_retire(struct wait *x, struct binding *b)
+{
+	int r;
+
+	lib_lock();
+	r = binding_retire(x->l, b);
+	lib_unlock();
+	return r < 0 ? r : 1;
+}
+
+/* 0: wait on *ret. 1: look again. -EALREADY: taken, one level deeper. */
+static int wait_binding_once(struct wait *x, struct binding **ret)
+{
+	struct binding *b = *ret = binding_now(x->l);
+	uint64_t state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
+	bool mine = state_holder(state) == x->holder;
+	int r;
+
+	if (binding_lost(b))
+		return wait_open(x);
+	if (state && !binding_holds(b))
+		return __atomic_load_n(&b->state, __ATOMIC_ACQUIRE) == state ? wait_retire(x, b) : 1;
+	if (mine && (x->l->attr.recursive || x->l->attr.owner == DLOCK_OWNER_THREAD)) {
+		r = wait_nested(x, b);
+		return r == 0 ? -EALREADY : r;
+	}
+	if (deadline_good(b->line))
+		return 0;
+	if (x->try)
+		return -EBUSY;
+	if (x->l->attr.failfast)
+		return -ENOTCONN;
+	r = limit_nap(&x->limit, RETRY_NS);
+	return r < 0 ? r : 1;
+}
+
+/* This thread may hold the lock through another handle: then it would wait for itself. */
+static bool held_elsewhere(const struct wait *x, const struct binding *b)
+{
+	uint64_t w = LOCK_LOAD(b->word);
+	bool found = false;
+
+	if ((w & LOCK_OWNER) != (b->me & LOCK_OWNER) || x->l->attr.owner != DLOCK_OWNER_THREAD)
+		return false;
+	lib_lock();
+	for (struct dlock *l = x->l->name->handles; l && !found; l = l->next) {
+		struct binding *h = binding_of(l, x->holder);
+
+		found = h && h->word == b->word && binding_holds(h);
+	}
+	lib_unlock();
+	return found;
+}
+
+/* --- Sleeping --- */
+
+/* For those who look: this thread waits. Without a free cell it waits unseen. */
+static void wait_show(struct wait *x, const struct binding *b)
+{
+	struct seg_cell *cells = seg_cells(b->space->base, (uint32_t)(b->me & LOCK_OWNER));
+	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+
+	for (unsigned i = 0; i < 8; i++) {
+		struct seg_cell *c = &cells[(tid + i) % SEG_CELLS];
+		uint32_t none = 0;
+
+		if (__atomic_load_n(&c->slot_plus_one, __ATOMIC_RELAXED) ||
+		    !__atomic_compare_exchange_n(&c->slot_plus_one, &none, b->slot + 1, false,
+						 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		__atomic_store_n(&c->tid, tid, __ATOMIC_RELAXED);
+		__atomic_store_n(&c->since_ns, boottime_ns(), __ATOMIC_RELAXED);
+		x->cell = c;
+		return;
+	}
+}
+
+static void wait_hide(struct wait *x)
+{
+	if (x->cell)
+		__atomic_store_n(&x->cell->slot_plus_one, 0, __ATOMIC_RELEASE);
+	x->cell = NULL;
+}
+
+/* A bell that the program has closed is asked for again. */
+static void wait_ring(struct wait *x, const struct binding *b)
+{
+	if (space_ring(b->space) || attach_lock(&x->limit) < 0)
+		return;
+	if (name_bell(x->l->name, &x->limit) == 0)
+		space_ring(b->space);
+	attach_unlock();
+}
+
+/* W is in the word; now the daemon has to know. */
+static void wait_announce(struct wait *x, const struct binding *b, uint64_t w)
+{
+	bool ring = false;
+
+#ifndef __SANITIZE_THREAD__              /* which knows no fences */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+	ring = seg_bit_set(b->space->base, SEG_WATCH, b->slot);
+	if (lock_is_free(w) && !(w & LOCK_L)) {
+		seg_bit_set(b->space->base, SEG_WANT, b->slot);
+		ring = true;
+	}
+	if (ring)
+		wait_ring(x, b);
+}
+
+/* Bounded by turns, not by time. A word without a lease cannot be taken before the daemon has been asked. */
+static void wait_spin(const struct wait *x, const struct binding *b)
+{
+	for (unsigned i = 0; i < SPIN_TURNS; i++) {
+		uint64_t w = LOCK_LOAD(b->word);
+
+		if (lock_may_take(w, &x->turn) || (lock_is_free(w) && !(w & LOCK_L)))
+			return;
+		cpu_pause();
+	}
+}
+
+/* Is a daemon there? In failfast only. One who is being talked to counts as there. */
+static int wait_daemon_there(const struct wait *x)
+{
+	struct limit soon = x->limit;
+	int r;
+
+	if (!x->l->attr.failfast)
+		return 0;
+	soon.until_ns = limit_slice(&x->limit, FAILFAST_NS);
+	r = attach_lock(&soon);
+	if (r < 0)
+		return r == -ETIMEDOUT ? limit_over(&x->limit) : r;
+	r = conn_check(&soon);
+	attach_unlock();
+	if (r == -ETIMEDOUT)             /* it accepts, and does not answer */
+		r = -ENOTCONN;
+	return r;
+}
+
+/*
+ * When to wake up by itself: at the limit; when an heir may force; and to look whether the space is
+ * still there and, in failfast, the daemon. (While anybody sleeps the daemon looks 20 times a second.)
+ */
+static uint64_t sleep_until(struct wait *x)
+{
+	uint64_t until = limit_slice(&x->limit, x->l->attr.failfast ? FAILFAST_NS : LOOK_NS);
+
+	if (x->turn.heir && !x->turn.force) {
+		if (!x->force_ns)
+			x->force_ns = limit_now(&x->limit) + LOCK_FORCE_NS;
+		until = x->force_ns < until ? x->force_ns : until;
+	}
+	return until;
+}
+
+/* 0: it is time for another turn. Otherwise the reason to give up. */
+static int wait_sleep(struct wait *x, struct binding *b, uint64_t w)
+{
+	uint64_t until = sleep_until(x);
+	struct timespec abs = limit_timespec(until);
+	int r;
+
+	if (!x->cell)
+		wait_show(x, b);
+	if (__atomic_load_n(x->limit.cancel, __ATOMIC_ACQUIRE) != x->limit.cancel_seen)
+		return -ECANCELED;
+	r = futex_wait_class(lock_futex(b->word), (uint32_t)w, lock_class(&x->turn) | cancel_class(x->l),
+			     x->limit.clock, &abs);
+	x->turn.woken = r == 0;
+	if (r == -ETIMEDOUT && x->force_ns && limit_now(&x->limit) >= x->force_ns)
+		x->turn.force = true;
+	if (r == -ETIMEDOUT || r == -EINTR || r == 0)
+		return limit_over(&x->limit);
+	return r == -EAGAIN ? 0 : r;
+}
+
+/* --- The wait --- */
+
+void hold_undo(struct binding *b)
+{
+	uint64_t held = __atomic_load_n(&b->held, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
+	lock_release(b->word, held, false);
+}
+
+static int wait_taken(struct wait *x, struct binding *b, uint64_t w)
+{
+	__atomic_store_n(&b->held, w, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->state, x->holder, __ATOMIC_RELEASE);
+	if (!deadline_good(b->line)) {
+		hold_undo(b);
+		return 1;
+	}
+	return x->l->attr.robust && (w & LOCK_D) ? -EOWNERDEAD : 0;
+}
+
+/* May dlock_trywait() go on? It waits for the daemon's answer, and for nobody else. */
+static int wait_try(const struct wait *x, const struct binding *b)
+{
+	uint64_t w = LOCK_LOAD(b->word);
+
+	if (lock_may_take(w, &x->turn))
+		return 0;
+	return lock_is_free(w) && !(w & LOCK_L) && x->l->attr.try_ms ? 0 : -EBUSY;
+}
+
+/* 0, -EOWNERDEAD: taken. 1: this binding is no good any more. */
+static int wait_on(struct wait *x, struct binding *b)
+{
+	uint64_t w;
+	int r = 0;
+
+	x->turn = (struct lock_waiter){ .me = b->me };
+	x->force_ns = 0;
+	if (held_elsewhere(x, b))
+		return x->try ? -EBUSY : -EDEADLK;
+	while (r == 0) {
+		wait_spin(x, b);
+		if (binding_lost(b) || !deadline_good(b->line) || (LOCK_LOAD(&b->state) && !binding_holds(b)))
+			r = 1;
+		else if (x->try)
+			r = wait_try(x, b);
+		if (r != 0)
+			break;
+		if (lock_turn(b->word, &x->turn, &w) == LOCK_TAKEN) {
+			wait_hide(x);
+			return wait_taken(x, b, w);
+		}
+		wait_announce(x, b, w);
+		r = wait_daemon_there(x);
+		if (r == 0)
+			r = wait_sleep(x, b, w);
+	}
+	wait_hide(x);
+	lock_leave(b->word, &x->turn);
+	return r;
+}
+
+int slow_wait(struct dlock *l, const struct limit *limit, bool try)
+{
+	struct wait x = { .l = l, .limit = *limit, .try = try };
+	struct binding *b;
+	int saved = errno, r = holder_of(l, &x.holder);
+
+	if (r < 0)
+		return -r;
+	if (try)
+		x.limit.until_ns = limit_slice(&x.limit, l->attr.try_ms * UINT64_C(1000000));
+	wait_enter(&x);
+	do {
+		r = wait_binding_once(&x, &b);
+		if (r == 0)
+			r = wait_on(&x, b);
+	} while (r == 1);
+	wait_exit(&x);
+	errno = saved;
+	if (r == -EALREADY)
+		r = 0;
+	return try && r == -ETIMEDOUT ? EBUSY : -r;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "proto/segment.h"
+
+static struct space *spaces;             /* newest first */
+
+static struct space *space_first(const char *name, size_t len)
+{
+	struct space *s = spaces;
+
+	while (s && (strlen(s->name) != len || memcmp(s->name, name, len)))
+		s = s->next;
+	return s;
+}
+
+static bool fifo_ino(int fd, uint64_t *ret)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
+		return false;
+	*ret = st.st_ino;
+	return true;
+}
+
+static bool bell_good(const struct space *s)
+{
+	uint64_t ino;
+
+	return fifo_ino(__atomic_load_n(&s->bell, __ATOMIC_ACQUIRE), &ino) && ino == s->bell_ino;
+}
+
+uint64_t space_newest(const char *name, size_t len)
+{
+	const struct space *s = space_first(name, len);
+
+	return s && bell_good(s) ? s->generation : 0;
+}
+
+static bool head_good(const struct seg_head *h, uint64_t generation)
+{
+	return h->magic == SEG_MAGIC && h->major == SEG_MAJOR && h->must_understand == 0 &&
+	       h->generation == generation && h->slot_size == sizeof(struct seg_slot) &&
+	       h->area_size == SEG_AREA_SIZE && h->slots_max == SEG_SLOTS_MAX &&
+	       h->clients_max == SEG_CLIENTS_MAX && h->bits2_off == SEG_BITS2_OFF &&
+	       h->bits1_off == SEG_BITS1_OFF && h->area_off == SEG_AREA_OFF &&
+	       h->slot_off == SEG_SLOT_OFF && h->size == SEG_SIZE;
+}
+
+static int segment_map(int fd, uint64_t generation, void **ret)
+{
+	struct stat st;
+	void *p;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < SEG_SIZE)
+		return -EPROTO;
+	p = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (p == MAP_FAILED)
+		return errno == ENOMEM ? -ENOMEM : -EPROTO;
+	if (!head_good(p, generation)) {
+		munmap(p, SEG_SIZE);
+		return -EPROTO;
+	}
+	madvise(p, SEG_SIZE, MADV_DONTDUMP);
+	*ret = p;
+	return 0;
+}
+
+/* What nobody refers to, but for the newest of each space. */
+static void spaces_trim(void)
+{
+	struct space **at = &spaces, *s;
+
+	while ((s = *at)) {
+		if (s->refs || space_first(s->name, strlen(s->name)) == s) {
+			at = &s->next;
+			continue;
+		}
+		*at = s->next;
+		munmap(s->base, SEG_SIZE);
+		if (bell_good(s))
+			close(s->bell);
+		free(s);
+	}
+}
+
+static int space_map(const char *name, size_t len, uint64_t generation, int segment_fd, struct space **ret)
+{
+	struct space *s = calloc(1, sizeof *s);
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	r = segment_map(segment_fd, generation, &s->base);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	memcpy(s->name, name, len);
+	s->generation = generation;
+	s->bell = -1;
+	s->next = spaces;
+	spaces = s;
+	*ret = s;
+	return 0;
+}
+
+static int bell_set(struct space *s, int fd)
+{
+	if (bell_good(s)) {
+		if (fd >= 0)
+			close(fd);
+		return 0;
+	}
+	if (!fifo_ino(fd, &s->bell_ino))
+		return -EPROTO;
+	fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
+	__atomic_store_n(&s->bell, fd, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int space_get(const char *name, size_t len, uint64_t generation, int segment_fd, int bell_fd,
+	      struct space **ret)
+{
+	struct space *s = space_first(name, len);
+	int r = 0;
+
+	if (!s || s->generation != generation)
+		r = space_map(name, len, generation, segment_fd, &s);
+	if (segment_fd >= 0)
+		close(segment_fd);
+	if (r == 0)
+		r = bell_set(s, bell_fd);
+	if (r < 0) {
+		if (bell_fd >= 0)
+			close(bell_fd);
+		return r;
+	}
+	*ret = space_ref(s);
+	spaces_trim();
+	return 0;
+}
+
+struct space *space_ref(struct space *s)
+{
+	s->refs++;
+	return s;
+}
+
+void space_put(struct space *s)
+{
+	if (s && --s->refs == 0)
+		spaces_trim();
+}
+
+/* A full FIFO is a bell that rings already. */
+bool space_ring(const struct space *s)
+{
+	int saved = errno;
+	bool good = bell_good(s);
+
+	if (good)
+		syscall(SYS_write, s->bell, "", 1);
+	errno = saved;
+	return good;
+}

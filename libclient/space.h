@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Mapped segments, one per space and generation, shared by all names in it. Each binding and each
+ * target that points into one counts as a reference. The newest generation of a space stays mapped
+ * without any, so that opening one name again and again maps nothing.
+ */
+#ifndef DLOCK_SPACE_H
+#define DLOCK_SPACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/attach.h"
+
+struct space {
+	struct space *next;
+	char name[ATTACH_SPACE_MAX + 1];
+	uint64_t generation;
+	void *base;                      /* SEG_SIZE bytes */
+	int bell;
+	uint64_t bell_ino;               /* it is still that one: programs close descriptors that they do not know */
+	uint32_t refs;
+};
+
+/* All under lib. space_newest: the generation to tell the daemon as mapped; 0: none, or one whose bell is lost. */
+uint64_t space_newest(const char *name, size_t len);
+
+/*
+ * The space of that generation, with a reference; mapped from the descriptors, which are taken over
+ * in any case, where that has not been done (-1: none came). -EPROTO: not a segment that this
+ * library understands. -ENOMEM.
+ */
+int space_get(const char *name, size_t len, uint64_t generation, int segment_fd, int bell_fd,
+	      struct space **ret);
+struct space *space_ref(struct space *s);
+void space_put(struct space *s);
+
+/* Without lib, no cancellation point. false: the bell is lost, and nothing was written anywhere. */
+bool space_ring(const struct space *s);
+
+#endif

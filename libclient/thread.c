@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "thread.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "handle.h"
+
+/* What the page of a thread holds. */
+struct cell {
+	uint32_t serial;
+	uint32_t rounds;                 /* of destructors that have been seen */
+};
+
+static const uint32_t no_cell;
+__thread const uint32_t *thread_cell = &no_cell;
+
+enum { CHILD, ARRIVING, HERE };
+
+static pthread_mutex_t lib = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static uint32_t *alive;                  /* HERE; CHILD in a fresh child, since a fork wipes it */
+static uint32_t last_serial;
+static pthread_key_t key;
+static bool started;
+static bool fork_nested;                 /* by a signal handler that interrupted a holder of lib */
+
+static void *wiped_page(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	if (madvise(p, size, MADV_WIPEONFORK) < 0) {
+		munmap(p, size);
+		return NULL;
+	}
+	return p;
+}
+
+/* --- Fork --- */
+
+/* The one thread of a new child: the connection, the holds and the waits are the parent's. */
+static void child_begin(void)
+{
+	lib = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+	conn_child();
+	handles_child();
+	__atomic_store_n(alive, HERE, __ATOMIC_RELEASE);
+}
+
+static void child_arrive(void)
+{
+	uint32_t was = CHILD;
+
+	if (__atomic_compare_exchange_n(alive, &was, ARRIVING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
+		child_begin();
+	while (__atomic_load_n(alive, __ATOMIC_ACQUIRE) != HERE)
+		sched_yield();
+}
+
+static void fork_prepare(void)
+{
+	fork_nested = pthread_mutex_lock(&lib) == EDEADLK;
+}
+
+static void fork_parent(void)
+{
+	if (!fork_nested)
+		pthread_mutex_unlock(&lib);
+}
+
+static void fork_child(void)
+{
+	if (alive)
+		child_begin();
+}
+
+void lib_lock(void)
+{
+	if (__atomic_load_n(alive, __ATOMIC_ACQUIRE) != HERE)
+		child_arrive();
+	pthread_mutex_lock(&lib);
+}
+
+void lib_unlock(void)
+{
+	pthread_mutex_unlock(&lib);
+}
+
+/* --- Threads --- */
+
+/*
+ * Runs in the last round of destructors, so that those of others may still use locks. A lock that a
+ * later one takes in spite of that is held until the process ends.
+ */
+static void thread_end(void *p)
+{
+	struct cell *c = p;
+
+	if (++c->rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, c) == 0)
+		return;
+	if (c->serial)
+		handles_thread_end(c->serial);
+	thread_cell = &no_cell;
+	munmap(c, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+__attribute__((constructor)) static void library_start(void)
+{
+	uint32_t *page = wiped_page();
+
+	if (!page || pthread_key_create(&key, thread_end) != 0)
+		return;
+	*page = HERE;
+	alive = page;
+	started = pthread_atfork(fork_prepare, fork_parent, fork_child) == 0;
+}
+
+static int serial_next(uint32_t *ret)
+{
+	int r = 0;
+
+	lib_lock();
+	if (last_serial >= THREAD_SERIAL_MAX)
+		r = -ENOMEM;
+	else
+		*ret = ++last_serial;
+	lib_unlock();
+	return r;
+}
+
+static struct cell *cell_get(void)
+{
+	struct cell *c = pthread_getspecific(key);
+	int saved = errno;
+
+	if (c)
+		return c;
+	c = wiped_page();
+	if (c && pthread_setspecific(key, c) != 0) {
+		munmap(c, (size_t)sysconf(_SC_PAGESIZE));
+		c = NULL;
+	}
+	errno = saved;
+	return c;
+}
+
+int thread_register(uint32_t *ret)
+{
+	struct cell *c;
+	int r;
+
+	*ret = thread_serial();
+	if (*ret)
+		return 0;
+	c = started ? cell_get() : NULL;
+	if (!c)
+		return -ENOMEM;
+	r = serial_next(ret);            /* in a fresh child this clears up first */
+	if (r < 0)
+		return r;
+	__atomic_store_n(&c->serial, *ret, __ATOMIC_RELAXED);
+	thread_cell = &c->serial;
+	return 0;
+}
