@@ -194,6 +194,8 @@ void names_drop(struct names *t, name_t n)
 		link = &names_at(t, *link)->next;
 	*link = e->next;
 	pool_give(&t->pool[n >> HANDLE_BITS], n & ((1u << HANDLE_BITS) - 1));
-	if (--t->count < t->buckets / 2 && t->buckets > SEGMENT_BUCKETS)
+	t->count--;
+	/* Two buckets for a name, or a table at half its load would stay at half its size. */
+	for (int i = 0; i < 2 && t->count < t->buckets / 2 && t->buckets > SEGMENT_BUCKETS; i++)
 		table_shrink(t);
 }

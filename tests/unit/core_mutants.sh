@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# The judges judged: the core is compiled anew with one rule broken at a time (CORE_BREAK_*), and the
+# named test must say no. Unbroken, compiled the same way, they all say yes.
+set -eu
+
+cc=${CC:-cc}
+unit=$O/tests/unit
+flags="-std=gnu11 -O1 -ffreestanding -nostdinc -isystem $($cc -print-file-name=include)"
+number=0
+failed=0
+
+# build DIR FLAG: the tests beside a core with that flag
+build() {
+	mkdir -p "$1"
+	for source in "$srctree"/daemon/core/*.c; do
+		$cc $flags $2 -c -o "$1/$(basename "$source" .c).o" "$source"
+	done
+	$cc -o "$1/random" "$unit/test_core_random.o" "$unit/core_world.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
+	$cc -o "$1/story" "$unit/test_core_story.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
+	$cc -o "$1/messages" "$unit/test_core_messages.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
+}
+
+say() {
+	number=$((number + 1))
+	[ "$1" = ok ] || failed=1
+	echo "$1 $number - $2"
+}
+
+# mutant NAME TEST RULE
+mutant() {
+	build "$TMPDIR/$1" "-DCORE_BREAK_$1"
+	if timeout 60 "$TMPDIR/$1/$2" >"$TMPDIR/$1.log" 2>&1; then
+		say 'not ok' "$2 did not see it when $3"
+	else
+		say ok "$2 sees it when $3"
+		sed -n 's/^# \(seed .*\)/#     \1/p' "$TMPDIR/$1.log" | head -n 1
+	fi
+	rm -rf "${TMPDIR:?}/$1"
+}
+
+echo 1..15
+build "$TMPDIR/right" -DCORE_RIGHT
+for test in random story messages; do
+	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
+		say ok "$test is content with an unbroken core"
+	else
+		say 'not ok' "$test is content with an unbroken core"
+	fi
+done
+mutant FLOOR random 'a name is forgotten without raising the floor'
+mutant SYNC random 'a shard opens before its members have synced'
+mutant LEDGER random 'a release is acknowledged before it is in the ledger'
+mutant SLOT random 'a grant is in the slot before it is in the ledger'
+mutant REFILL random 'a refill begins within the former range'
+mutant EPOCH random 'grants begin before the epoch is in the store'
+mutant LOST random 'a write whose answer was lost is taken for done'
+mutant RAISE random 'a counter runs over its end'
+mutant BELIEF random 'a client is believed whatever it says it used'
+mutant INCARNATION random 'a later incarnation in the map is overlooked'
+mutant BACK story 'a map older than one seen before is taken'
+mutant WAITS messages 'a grant is taken that nobody waits for'
+exit $failed
