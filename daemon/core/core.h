@@ -129,7 +129,7 @@ struct core_action {
 		struct {
 			uint32_t op;
 			const char *key;
-			const void *value;       /* valid until the next step */
+			const void *value;       /* valid until it is answered */
 			uint32_t value_len;
 			uint64_t version;
 		} store;

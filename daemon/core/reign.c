@@ -169,8 +169,12 @@ static void lost(struct reign *r, struct step *s)
 	r->losses++;
 	if (r->losses <= REIGN_LOSSES_QUICK)
 		map_get(r, s);
-	else if (r->losses <= REIGN_LOSSES_MAX || r->begun)
+	else if (r->losses <= REIGN_LOSSES_MAX)
 		pause_until(r, s->now + REIGN_LOSS_NS);
+	else if (r->begun)
+		pause_until(r, s->now + REIGN_RETRY_NS);
+	else if (r->error == -CORE_ETIMEDOUT)
+		fatal(r, s, r->error, "the store does not say whether it has written the map, however often it is asked");
 	else
 		fatal(r, s, -CORE_EAGAIN, "the map in the store keeps changing: is another daemon using this store?");
 }

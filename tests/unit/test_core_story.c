@@ -476,9 +476,8 @@ static void lost_answer(void **state)
 	}
 }
 
-static void map_never_rests(void **state)
+static void never_rests(int error, int said)
 {
-	(void)state;
 	struct rig r;
 	unsigned gets = 0, pauses = 0;
 
@@ -491,7 +490,7 @@ static void map_never_rests(void **state)
 			gets++;
 			rig_store_map(&r, i + 1, 6, 1, i + 1);
 		} else if (r.actions.v[0].kind == CORE_ACT_STORE_CAS) {
-			rig_store_error(&r, -EAGAIN);
+			rig_store_error(&r, error);
 		} else {
 			assert_int_equal(r.actions.v[0].kind, CORE_ACT_TIMER);
 			pauses++;
@@ -499,9 +498,17 @@ static void map_never_rests(void **state)
 			rig_timer(&r);
 		}
 	}
+	assert_int_equal(r.actions.v[0].node.error, said);
 	assert_int_equal(gets, REIGN_LOSSES_MAX + 1);
 	assert_int_equal(pauses, REIGN_LOSSES_MAX - REIGN_LOSSES_QUICK);
 	rig_done(&r);
+}
+
+static void map_never_rests(void **state)
+{
+	(void)state;
+	never_rests(-EAGAIN, -EAGAIN);
+	never_rests(-ETIMEDOUT, -ETIMEDOUT);
 }
 
 /* The core says a sentence, and nothing after it. */
