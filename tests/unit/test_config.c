@@ -177,6 +177,11 @@ static void test_later_wins(void **state)
 	assert_true(p.config.spaces[0].has_owner && p.config.spaces[0].has_mode);
 	assert_false(p.config.spaces[0].has_group);
 	parsed_done(&p);
+
+	p = must_parse("[Space s]\nMode=0600\nOwner=5\nGroup=6\nMode=\nOwner=\nGroup=\n");
+	assert_false(p.config.spaces[0].has_owner || p.config.spaces[0].has_mode);
+	assert_false(p.config.spaces[0].has_group);
+	parsed_done(&p);
 }
 
 static void test_needs_cluster(void **state)
@@ -513,12 +518,13 @@ static void test_drop_ins(void **state)
 	write_text(f, "dlockd.conf.d/20-b.conf", "[Node]\nName=twenty\n");
 	write_text(f, "dlockd.conf.d/10-a.conf", "[Node]\nName=ten\n[Cluster]\nName=ten\n");
 	write_text(f, "dlockd.conf.d/30-c.conf.bak", "[Node]\nName=bak\n");
-	write_text(f, "dlockd.conf.d/.40-d.conf", "[Node]\nName=hidden\n");
+	write_text(f, "dlockd.conf.d/.40-d.conf", "[Space hidden]\n");
 	p = load(f->path, f->base, &lookup);
 	assert_int_equal(p.r, 0);
 	assert_string_equal(p.config.node_name, "twenty");
 	assert_string_equal(p.config.cluster_name, "ten");
 	assert_int_equal(config_space_find(&p.config, "s")->mode, 0666);
+	assert_null(config_space_find(&p.config, "hidden"));
 	parsed_done(&p);
 
 	write_text(f, "dlockd.conf.d/15-bad.conf", "[Node]\n\nName=?\n");
