@@ -170,18 +170,20 @@ static int foreign_in(const char *path, unsigned *ret_n, unsigned *ret_all, char
 	return 0;
 }
 
+/* Where the daemon keeps what outlives it. */
+static const char *const kept_in[] = { "shm", "ledger", "anchor", "hint" };
+
 void doctor_files(struct doctor_report *r)
 {
-	char shm[4096], first[4096];
+	char path[4096], first[4096];
 	unsigned foreign = 0, all = 0, kept = 0;
 	int error, fd;
 
-	snprintf(shm, sizeof(shm), "%s/shm", client_run_dir());
 	error = foreign_in(client_run_dir(), &foreign, &all, first, sizeof(first));
-	if (error == -ENOENT)
-		return;
-	if (error == 0)
-		error = foreign_in(shm, &foreign, &kept, first, sizeof(first));
+	for (size_t i = 0; i < sizeof(kept_in) / sizeof(kept_in[0]) && (error == 0 || error == -ENOENT); i++) {
+		snprintf(path, sizeof(path), "%s/%s", client_run_dir(), kept_in[i]);
+		error = foreign_in(path, &foreign, &kept, first, sizeof(first));
+	}
 	if (foreign > 0)
 		doctor_say(r, "files", DOCTOR_WARN, "Look at them; what the daemon has not made does not belong there.",
 			   "%u foreign: %s%s", foreign, first, foreign > 1 ? " and others" : "");
@@ -194,7 +196,7 @@ void doctor_files(struct doctor_report *r)
 	fd = client_dial("io.dlock", SOCK_STREAM);
 	if (fd < 0)
 		doctor_say(r, "left over", DOCTOR_WARN, "Start the daemon: it adopts what still lives, and removes the rest.",
-			   "%u files in %s of a daemon that has ended", kept, shm);
+			   "%u files in %s of a daemon that has ended", kept, client_run_dir());
 	else
 		close(fd);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <json-c/json.h>
 
@@ -88,6 +89,8 @@ int cmd_ls(int argc, char **argv)
 		json_object_put(parameters);
 	if (r == 0)
 		r = list(&c, &o, &t);
+	if (r == 0 && !o.json && !o.names && isatty(STDOUT_FILENO) && !t.headed && t.n_rows == 0)
+		fputs("dlock: no names are open\n", stderr);
 	table_done(&t);
 	client_close(&c);
 	return r ? r : print_done();
