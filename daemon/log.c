@@ -15,17 +15,20 @@ static struct {
 	enum log_level max;
 	bool journal;
 	bool colours;
-} log_state = { .ident = "dlockd", .max = LOG_LEVEL_INFO };
+} log_state = {.ident = "dlockd", .max = LOG_LEVEL_INFO};
 
-/* systemd.exec(5): JOURNAL_STREAM names device and inode of the journal's socket; stderr may have been redirected since. */
+/*
+ * systemd.exec(5): JOURNAL_STREAM names device and inode of the journal's socket; stderr may have
+ * been redirected since.
+ */
 static bool stderr_is_journal(void)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
 	uintmax_t dev, ino;
 	struct stat st;
 
-	return stream && sscanf(stream, "%ju:%ju", &dev, &ino) == 2 && fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev &&
-	       st.st_ino == ino;
+	return stream && sscanf(stream, "%ju:%ju", &dev, &ino) == 2 &&
+	       fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
 void log_open(const char *ident, enum log_level max)
@@ -79,7 +82,8 @@ static void line_add_args(struct line *line, const char *format, va_list args)
 		line->len += (size_t)n;
 }
 
-static void __attribute__((format(printf, 2, 3))) line_add(struct line *line, const char *format, ...)
+static void __attribute__((format(printf, 2, 3)))
+line_add(struct line *line, const char *format, ...)
 {
 	va_list args;
 
@@ -137,7 +141,7 @@ static bool limit_pass(struct log_limit *limit, nsec_t now, unsigned *ret_hidden
 {
 	if (limit->shown == 0 || now - limit->since >= LOG_LIMIT_SPAN) {
 		*ret_hidden = limit->hidden;
-		*limit = (struct log_limit){ .since = now, .shown = 1 };
+		*limit = (struct log_limit){.since = now, .shown = 1};
 		return true;
 	}
 	if (limit->shown == LOG_LIMIT_LINES) {
@@ -149,7 +153,8 @@ static bool limit_pass(struct log_limit *limit, nsec_t now, unsigned *ret_hidden
 	return true;
 }
 
-void log_write_limited(struct log_limit *limit, nsec_t now, enum log_level level, const char *format, ...)
+void log_write_limited(
+	struct log_limit *limit, nsec_t now, enum log_level level, const char *format, ...)
 {
 	int saved = errno;
 	struct line line;

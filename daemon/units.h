@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One type per unit of time. Where nothing else is said a moment is one of CLOCK_BOOTTIME, which goes on over a
- * suspend and never steps; a span has the same type and is named for what it spans.
+ * One type per unit of time. Where nothing else is said a moment is one of CLOCK_BOOTTIME, which
+ * goes on over a suspend and never steps; a span has the same type and is named for what it spans.
  *
  * No header is included here, so that freestanding code can use it too.
  */

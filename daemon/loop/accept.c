@@ -12,7 +12,10 @@ struct pause {
 	bool told;
 };
 
-/* What passes by itself when something else is freed. The listening socket stays readable: to try at once would spin. */
+/*
+ * What passes by itself when something else is freed. The listening socket stays readable: to try
+ * at once would spin.
+ */
 static bool error_is_shortage(int err)
 {
 	return err == -EMFILE || err == -ENFILE || err == -ENOBUFS || err == -ENOMEM;
@@ -75,14 +78,16 @@ static void accept_discard(struct source *s, int res, uint32_t flags)
 		close(res);
 }
 
-static const struct source_kind accept_kind = { .arm = accept_arm, .event = accept_event, .discard = accept_discard };
+static const struct source_kind accept_kind = {
+	.arm = accept_arm, .event = accept_event, .discard = accept_discard};
 
 static void pause_over(void *arg)
 {
 	source_want(arg);
 }
 
-int loop_accept_start(struct loop *l, int fd, void (*fn)(void *arg, int fd_or_error), void *arg, struct loop_accept **ret)
+int loop_accept_start(struct loop *l, int fd, void (*fn)(void *arg, int fd_or_error), void *arg,
+	struct loop_accept **ret)
 {
 	struct pause *p = calloc(1, sizeof(*p));
 	struct source *s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is deferred to the end of the turn. Two rings: one for this turn, one for what has run in this turn already and
- * was queued again. A defer is on one of them exactly while its next is set.
+ * What is deferred to the end of the turn. Two rings: one for this turn, one for what has run in
+ * this turn already and was queued again. A defer is on one of them exactly while its next is set.
  */
 #include <assert.h>
 
@@ -24,7 +24,7 @@ static void ring_remove(struct loop_defer *d)
 
 void loop_defer_init(struct loop_defer *d, void (*fn)(void *arg), void *arg)
 {
-	*d = (struct loop_defer){ .fn = fn, .arg = arg };
+	*d = (struct loop_defer){.fn = fn, .arg = arg};
 }
 
 void loop_defer(struct loop *l, struct loop_defer *d)

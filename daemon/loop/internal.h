@@ -18,7 +18,7 @@
 
 struct timers {
 	struct loop_timer *first; /* a pairing heap */
-	uint64_t serial;	  /* of the last that was set: keeps the order within a moment */
+	uint64_t serial;          /* of the last that was set: keeps the order within a moment */
 	bool running;
 	nsec_t armed_at; /* the kernel's one timeout; NSEC_NEVER: none. Too early is harmless */
 	struct __kernel_timespec armed; /* read when it is submitted */
@@ -44,15 +44,17 @@ struct loop {
 	uint64_t turn;
 	nsec_t now;
 	nsec_t spin;
-	bool busy; /* something happened in the last turn */
+	unsigned spin_misses; /* in a row */
+	bool busy;            /* something happened in the last turn */
 	bool running;
 	bool stopping;
 	int code;
 };
 
 void timers_init(struct timers *ts);
-void timers_run(struct loop *l);    /* those that are due */
-bool timers_arm(struct loop *l);    /* false: the loop may not sleep, since one is due or the kernel takes no more now */
+void timers_run(struct loop *l); /* those that are due */
+/* false: the loop may not sleep, since one is due or the kernel takes no more now */
+bool timers_arm(struct loop *l);
 void timers_elapsed(struct loop *l); /* the kernel's timeout has completed */
 
 void defers_init(struct loop *l);

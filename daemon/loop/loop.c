@@ -8,9 +8,11 @@
 #include "internal.h"
 
 #define COMPLETIONS_PER_TURN 512 /* more wait for the next, so that timers get their turn */
-#define LOOKS_PER_CLOCK 32	 /* while spinning: a look costs a nanosecond, the clock thirty */
+#define LOOKS_PER_CLOCK 32       /* while spinning: a look costs a nanosecond, the clock thirty */
+#define SPIN_MISSES 8            /* in a row, then one turn in SPIN_RETRY tries again */
+#define SPIN_RETRY 32
 
-static nsec_t clock_read(void)
+nsec_t loop_clock(void)
 {
 	struct timespec ts;
 
@@ -43,7 +45,7 @@ int loop_create(struct loop **ret)
 	timers_init(&l->timers);
 	defers_init(l);
 	signals_init(&l->signals);
-	l->now = clock_read();
+	l->now = loop_clock();
 	*ret = l;
 	return 0;
 }
@@ -65,19 +67,21 @@ static unsigned completions_run(struct loop *l)
 /* The kernel writes into our buffers until it has let go of each request. */
 void loop_free(struct loop *l)
 {
+	int err = 0;
+
 	if (!l)
 		return;
 	assert(!l->running);
 	sources_stop(l);
-	while (l->sources.first || l->sources.armed > 0) {
+	while (err >= 0 && (l->sources.first || l->sources.armed > 0)) {
 		bool all = source_flush(l);
 
 		if (l->sources.armed > 0 || !all) {
-			if (ring_enter(&l->ring, all) < 0)
-				break;
+			err = ring_enter(&l->ring, all);
 			completions_run(l);
 		}
 	}
+	assert(err < 0 || l->sources.used == 0);
 	ring_close(&l->ring);
 	sources_done(l);
 	signals_done(&l->signals);
@@ -87,7 +91,7 @@ void loop_free(struct loop *l)
 /* True: something has come. Looks at memory only, since the kernel sets a flag there. */
 static bool spin(struct loop *l)
 {
-	nsec_t end = clock_read() + l->spin;
+	nsec_t end = loop_clock() + l->spin;
 
 	do {
 		for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
@@ -95,8 +99,18 @@ static bool spin(struct loop *l)
 				return true;
 			cpu_relax();
 		}
-	} while (clock_read() < end);
+	} while (loop_clock() < end);
 	return false;
+}
+
+/*
+ * Whether to look before sleeping. Where it keeps finding nothing (the others think for longer, or
+ * wait for this very processor) only one turn in a few tries again.
+ */
+static bool spin_worthwhile(const struct loop *l)
+{
+	return l->busy && l->spin > 0 &&
+	       (l->spin_misses < SPIN_MISSES || l->turn % SPIN_RETRY == 0);
 }
 
 /* One system call; two if there is both something to submit and a span to look for an answer. */
@@ -107,13 +121,14 @@ static int turn_wait(struct loop *l)
 	bool sleep = all && idle && !ring_pending(&l->ring);
 	int err;
 
-	if (sleep && l->busy && l->spin > 0) {
+	if (sleep && spin_worthwhile(l)) {
 		if (ring_unsubmitted(&l->ring)) {
 			err = ring_enter(&l->ring, false);
 			if (err < 0)
 				return err;
 		}
 		sleep = !spin(l);
+		l->spin_misses = sleep ? l->spin_misses + 1 : 0;
 	}
 	return ring_enter(&l->ring, sleep);
 }
@@ -125,7 +140,7 @@ static int turn(struct loop *l)
 	if (err < 0)
 		return err;
 	l->turn++;
-	l->now = clock_read();
+	l->now = loop_clock();
 	l->busy = completions_run(l) > 0;
 	timers_run(l);
 	defers_run(l);
@@ -176,36 +191,44 @@ static int sysctl_disabled(void)
 	return digit - '0';
 }
 
+static const char *explain_refusal(void)
+{
+	switch (sysctl_disabled()) {
+	case 1:
+		return "io_uring is kept for privileged users: sysctl kernel.io_uring_disabled is "
+		       "1. Set it to 0, or add the daemon's user to the group that "
+		       "kernel.io_uring_group names";
+	case 2:
+		return "io_uring is switched off: sysctl kernel.io_uring_disabled is 2. Set it to "
+		       "0 (sysctl -w kernel.io_uring_disabled=0)";
+	default:
+		return "io_uring is refused by a system call filter (seccomp), as containers have "
+		       "by default, or by a security module: allow io_uring_setup, io_uring_enter "
+		       "and io_uring_register (in a systemd unit: SystemCallFilter=@aio)";
+	}
+}
+
 const char *loop_explain(int error)
 {
 	switch (-error) {
 	case ENOSYS:
-		return "there is no io_uring: dlockd needs Linux 6.1 or later, built with CONFIG_IO_URING. If it is, a system "
-		       "call filter hides it: allow io_uring_setup, io_uring_enter and io_uring_register (in a systemd unit: "
+		return "there is no io_uring: dlockd needs Linux 6.1 or later, built with "
+		       "CONFIG_IO_URING. If it is, a system call filter hides it: allow "
+		       "io_uring_setup, io_uring_enter and io_uring_register (in a systemd unit: "
 		       "SystemCallFilter=@aio)";
 	case EPERM:
 	case EACCES:
-		switch (sysctl_disabled()) {
-		case 1:
-			return "io_uring is kept for privileged users: sysctl kernel.io_uring_disabled is 1. Set it to 0, or add "
-			       "the daemon's user to the group that kernel.io_uring_group names";
-		case 2:
-			return "io_uring is switched off: sysctl kernel.io_uring_disabled is 2. Set it to 0 "
-			       "(sysctl -w kernel.io_uring_disabled=0)";
-		default:
-			return "io_uring is refused by a system call filter (seccomp), as containers have by default, or by a "
-			       "security module: allow io_uring_setup, io_uring_enter and io_uring_register (in a systemd "
-			       "unit: SystemCallFilter=@aio)";
-		}
+		return explain_refusal();
 	case EOPNOTSUPP:
 		return "this kernel's io_uring is too old: dlockd needs Linux 6.1 or later";
 	case ENOMEM:
-		return "there is no memory for the io_uring: raise the memory limit of the service or container, and the "
-		       "limit on locked memory (RLIMIT_MEMLOCK; in a systemd unit: LimitMEMLOCK=)";
+		return "there is no memory for the io_uring: raise the memory limit of the service "
+		       "or container, and the limit on locked memory (RLIMIT_MEMLOCK; in a systemd "
+		       "unit: LimitMEMLOCK=)";
 	case EMFILE:
 	case ENFILE:
-		return "there is no file descriptor left for the io_uring: raise RLIMIT_NOFILE (in a systemd unit: "
-		       "LimitNOFILE=) or sysctl fs.file-max";
+		return "there is no file descriptor left for the io_uring: raise RLIMIT_NOFILE (in "
+		       "a systemd unit: LimitNOFILE=) or sysctl fs.file-max";
 	default:
 		return "the io_uring could not be set up";
 	}

@@ -13,7 +13,10 @@ static void read_arm(struct source *s, struct io_uring_sqe *sqe)
 
 static void read_event(struct source *s, int res, uint32_t flags)
 {
-	/* Another reader of the same file was faster, on a kernel that does not wait again by itself. */
+	/*
+	 * Another reader of the same file was faster, on a kernel that does not wait again by
+	 * itself.
+	 */
 	bool again = res == -EAGAIN || res == -EINTR;
 
 	(void)flags;
@@ -23,10 +26,10 @@ static void read_event(struct source *s, int res, uint32_t flags)
 		s->fn.bytes(s->arg, res > 0 ? s->more : NULL, res);
 }
 
-static const struct source_kind read_kind = { .arm = read_arm, .event = read_event };
+static const struct source_kind read_kind = {.arm = read_arm, .event = read_event};
 
-int loop_read_start(struct loop *l, int fd, size_t bufsize, void (*fn)(void *arg, const void *data, ssize_t n), void *arg,
-		    struct loop_read **ret)
+int loop_read_start(struct loop *l, int fd, size_t bufsize,
+	void (*fn)(void *arg, const void *data, ssize_t n), void *arg, struct loop_read **ret)
 {
 	struct source *s;
 	void *buf;

@@ -5,7 +5,10 @@
 
 #include "internal.h"
 
-/* number holds the flags of recv(2): MSG_TRUNC makes a packet tell its true length. On TCP it would drop the bytes. */
+/*
+ * number holds the flags of recv(2): MSG_TRUNC makes a packet tell its true length. On TCP it would
+ * drop the bytes.
+ */
 static void recv_arm(struct source *s, struct io_uring_sqe *sqe)
 {
 	io_uring_prep_recv_multishot(sqe, s->fd, NULL, 0, (int)s->number);
@@ -52,18 +55,20 @@ static void recv_discard(struct source *s, int res, uint32_t flags)
 	buffer_return(s->loop, flags);
 }
 
-static const struct source_kind recv_kind = { .arm = recv_arm, .event = recv_event, .discard = recv_discard };
+static const struct source_kind recv_kind = {
+	.arm = recv_arm, .event = recv_event, .discard = recv_discard};
 
 static bool socket_has_packets(int fd)
 {
 	int type;
 	socklen_t len = sizeof(type);
 
-	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && (type == SOCK_SEQPACKET || type == SOCK_DGRAM);
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 &&
+	       (type == SOCK_SEQPACKET || type == SOCK_DGRAM);
 }
 
-int loop_recv_start(struct loop *l, int fd, void (*fn)(void *arg, const void *data, ssize_t n), void *arg,
-		    struct loop_recv **ret)
+int loop_recv_start(struct loop *l, int fd, void (*fn)(void *arg, const void *data, ssize_t n),
+	void *arg, struct loop_recv **ret)
 {
 	struct source *s = source_new(l, &recv_kind, fd, arg);
 

@@ -9,14 +9,18 @@
 #define SUBMISSIONS 512
 #define COMPLETIONS 8192
 
-#define FEATURES (IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE | IORING_FEAT_FAST_POLL | IORING_FEAT_CQE_SKIP)
+#define FEATURES                                                                                   \
+	(IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE | IORING_FEAT_FAST_POLL |                  \
+		IORING_FEAT_CQE_SKIP)
 
 /*
- * One thread submits, and the kernel's share of the work waits until that thread enters it: so nothing interrupts the
- * daemon, and a flag in memory tells when there is something to enter for. One bad submission does not hold up the rest.
+ * One thread submits, and the kernel's share of the work waits until that thread enters it: so
+ * nothing interrupts the daemon, and a flag in memory tells when there is something to enter for.
+ * One bad submission does not hold up the rest.
  */
-#define FLAGS (IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN | \
-	       IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE)
+#define FLAGS                                                                                      \
+	(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN |     \
+		IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE)
 
 static int buffers_map(struct ring *r)
 {
@@ -24,7 +28,8 @@ static int buffers_map(struct ring *r)
 	size_t size = entries + (size_t)RING_BUFFERS * LOOP_RECV_MAX;
 	void *p;
 
-	static_assert(RING_BUFFERS * sizeof(struct io_uring_buf) % 4096 == 0, "the buffers begin on a page");
+	static_assert(RING_BUFFERS * sizeof(struct io_uring_buf) % 4096 == 0,
+		"the buffers begin on a page");
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return -errno;
@@ -55,19 +60,21 @@ static int buffers_register(struct ring *r)
 
 int ring_open(struct ring *ret)
 {
-	struct io_uring_params params = { .flags = FLAGS, .cq_entries = COMPLETIONS };
-	struct ring r = { 0 };
+	struct io_uring_params params = {.flags = FLAGS, .cq_entries = COMPLETIONS};
+	struct ring r = {0};
 	int err;
 
 	err = io_uring_queue_init_params(SUBMISSIONS, &r.uring, &params);
 	if (err < 0)
-		return err == -EINVAL ? -EOPNOTSUPP : err; /* a flag that this kernel does not know */
+		/* EINVAL: a flag that this kernel does not know */
+		return err == -EINVAL ? -EOPNOTSUPP : err;
 	if ((params.features & FEATURES) != FEATURES) {
 		err = -EOPNOTSUPP;
 		goto exit_uring;
 	}
 	(void)io_uring_ring_dontfork(&r.uring);
-	(void)io_uring_register_ring_fd(&r.uring); /* saves a look-up; the plain descriptor does too */
+	/* It saves a look-up; the plain descriptor does too. */
+	(void)io_uring_register_ring_fd(&r.uring);
 	err = buffers_map(&r);
 	if (err < 0)
 		goto exit_uring;
@@ -90,7 +97,7 @@ void ring_close(struct ring *r)
 	(void)io_uring_unregister_buf_ring(&r->uring, RING_BUFFER_GROUP);
 	io_uring_queue_exit(&r->uring);
 	munmap(r->lent, r->mapped);
-	*r = (struct ring){ 0 };
+	*r = (struct ring){0};
 }
 
 struct io_uring_sqe *ring_sqe(struct ring *r)
@@ -104,9 +111,13 @@ struct io_uring_sqe *ring_sqe(struct ring *r)
 
 int ring_enter(struct ring *r, bool wait)
 {
-	int err = wait ? io_uring_submit_and_wait(&r->uring, 1) : io_uring_submit_and_get_events(&r->uring);
+	int err = wait ? io_uring_submit_and_wait(&r->uring, 1)
+		       : io_uring_submit_and_get_events(&r->uring);
 
-	/* A signal, a shortage of memory, completions that are to be taken first: the next turn goes on. */
+	/*
+	 * A signal, a shortage of memory, completions that are to be taken first: the next turn
+	 * goes on.
+	 */
 	if (err >= 0 || err == -EINTR || err == -EAGAIN || err == -EBUSY)
 		return 0;
 	return err;
@@ -120,7 +131,8 @@ bool ring_unsubmitted(const struct ring *r)
 bool ring_pending(const struct ring *r)
 {
 	return io_uring_cq_ready(&r->uring) > 0 ||
-	       IO_URING_READ_ONCE(*r->uring.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
+	       IO_URING_READ_ONCE(*r->uring.sq.kflags) &
+		       (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
 }
 
 unsigned ring_take(struct ring *r, struct completion *ret, unsigned max)
@@ -131,7 +143,8 @@ unsigned ring_take(struct ring *r, struct completion *ret, unsigned max)
 	io_uring_for_each_cqe(&r->uring, head, cqe) {
 		if (n == max)
 			break;
-		ret[n++] = (struct completion){ .tag = cqe->user_data, .res = cqe->res, .flags = cqe->flags };
+		ret[n++] = (struct completion){
+			.tag = cqe->user_data, .res = cqe->res, .flags = cqe->flags};
 	}
 	io_uring_cq_advance(&r->uring, n);
 	return n;
@@ -146,7 +159,7 @@ const void *ring_buffer(const struct ring *r, unsigned number)
 void ring_buffer_return(struct ring *r, unsigned number)
 {
 	assert(number < RING_BUFFERS);
-	io_uring_buf_ring_add(r->lent, r->buffers + (size_t)number * LOOP_RECV_MAX, LOOP_RECV_MAX, number,
-			      io_uring_buf_ring_mask(RING_BUFFERS), 0);
+	io_uring_buf_ring_add(r->lent, r->buffers + (size_t)number * LOOP_RECV_MAX, LOOP_RECV_MAX,
+		number, io_uring_buf_ring_mask(RING_BUFFERS), 0);
 	io_uring_buf_ring_advance(r->lent, 1);
 }

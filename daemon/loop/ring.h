@@ -3,10 +3,11 @@
  * The io_uring itself, with the one ring of buffers that all receivers share. Private to the loop.
  *
  * What must hold:
- *  - A buffer is lent to us by the completion that names it, until ring_buffer_return(); it is then the kernel's again.
- *    All that are lent are returned before the next ring_enter(), so that a receiver which ran out can start anew.
- *  - No completion is lost: what does not fit into the queue the kernel keeps (IORING_FEAT_NODROP), and hands over in a
- *    later ring_enter(), which reports -EBADR if it had no memory to keep it.
+ *  - A buffer is lent to us by the completion that names it, until ring_buffer_return(); it is then
+ *    the kernel's again. All that are lent are returned before the next ring_enter(), so that a
+ *    receiver which ran out can start anew.
+ *  - No completion is lost: what does not fit into the queue the kernel keeps (IORING_FEAT_NODROP),
+ *    and hands over in a later ring_enter(), which reports -EBADR if it had no memory to keep it.
  */
 #ifndef DLOCK_LOOP_RING_H
 #define DLOCK_LOOP_RING_H
@@ -38,11 +39,15 @@ void ring_close(struct ring *r);
 /* The next free submission; NULL: the kernel takes no more before it has been entered again. */
 struct io_uring_sqe *ring_sqe(struct ring *r);
 
-/* Submits what there is, and runs what the kernel has put off for us; wait: until there is a completion. */
+/*
+ * Submits what there is, and runs what the kernel has put off for us; wait: until there is a
+ * completion.
+ */
 int ring_enter(struct ring *r, bool wait);
 
 bool ring_unsubmitted(const struct ring *r);
-bool ring_pending(const struct ring *r); /* ring_enter(r, true) would return at once. Reads memory only */
+/* Whether ring_enter(r, true) would return at once. Reads memory only. */
+bool ring_pending(const struct ring *r);
 unsigned ring_take(struct ring *r, struct completion *ret, unsigned max);
 
 const void *ring_buffer(const struct ring *r, unsigned number);

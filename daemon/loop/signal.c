@@ -43,7 +43,8 @@ static int signals_open(struct loop *l, const sigset_t *mask)
 		return -errno;
 	if (s->fd >= 0)
 		return 0;
-	err = loop_read_start(l, fd, SIGNALS_PER_READ * sizeof(struct signalfd_siginfo), signals_read, l, &s->read);
+	err = loop_read_start(l, fd, SIGNALS_PER_READ * sizeof(struct signalfd_siginfo),
+		signals_read, l, &s->read);
 	if (err < 0) {
 		close(fd);
 		return err;

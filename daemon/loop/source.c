@@ -9,7 +9,7 @@ static_assert(sizeof(struct source) <= 72, "a client costs little");
 
 void sources_init(struct sources *ss)
 {
-	*ss = (struct sources){ .last = &ss->first };
+	*ss = (struct sources){.last = &ss->first};
 }
 
 static int chunk_add(struct sources *ss)
@@ -49,7 +49,9 @@ struct source *source_new(struct loop *l, const struct source_kind *kind, int fd
 	s = l->sources.free;
 	assert(s->state == SOURCE_FREE);
 	l->sources.free = s->next;
-	*s = (struct source){ .kind = kind, .loop = l, .fd = fd, .arg = arg, .state = SOURCE_RESTING };
+	l->sources.used++;
+	*s = (struct source){
+		.kind = kind, .loop = l, .fd = fd, .arg = arg, .state = SOURCE_RESTING};
 	return s;
 }
 
@@ -58,8 +60,9 @@ static void source_free(struct source *s)
 	struct sources *ss = &s->loop->sources;
 
 	free(s->more);
-	*s = (struct source){ .state = SOURCE_FREE, .next = ss->free };
+	*s = (struct source){.state = SOURCE_FREE, .next = ss->free};
 	ss->free = s;
+	ss->used--;
 }
 
 static void list_append(struct source *s)
@@ -117,7 +120,8 @@ void sources_stop(struct loop *l)
 		for (size_t i = 0; i < SOURCES_PER_CHUNK; i++) {
 			struct source *s = &c->sources[i];
 
-			if (s->state == SOURCE_RESTING || s->state == SOURCE_WANTED || s->state == SOURCE_ARMED)
+			if (s->state == SOURCE_RESTING || s->state == SOURCE_WANTED ||
+				s->state == SOURCE_ARMED)
 				source_stop(s);
 		}
 }
@@ -130,7 +134,10 @@ static void submit_arm(struct source *s, struct io_uring_sqe *sqe)
 	s->loop->sources.armed++;
 }
 
-/* What it removes completes by itself; that it found nothing, since the last completion is on its way, is no news. */
+/*
+ * What it removes completes by itself; that it found nothing, since the last completion is on its
+ * way, is no news.
+ */
 static void submit_cancel(struct source *s, struct io_uring_sqe *sqe)
 {
 	io_uring_prep_cancel(sqe, s, 0);

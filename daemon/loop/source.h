@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A source: one request that stands in the kernel and brings events. loop_watch, loop_recv, loop_read and loop_accept
- * are sources, each with a kind of its own. Private to the loop.
+ * A source: one request that stands in the kernel and brings events. loop_watch, loop_recv,
+ * loop_read and loop_accept are sources, each with a kind of its own. Private to the loop.
  *
- *     state      the kernel has it   on the list   what comes next
- *     FREE                -               -        source_new: RESTING
- *     RESTING             -               -        source_want: WANTED; source_stop: FREE
- *     WANTED              -              yes       source_flush: ARMED; source_stop: DROPPED
- *     ARMED              yes              -        its last completion: RESTING; source_stop: UNWANTED
- *     UNWANTED           yes             yes       source_flush: LEAVING; its last completion: DROPPED
- *     LEAVING            yes              -        its last completion: FREE
- *     DROPPED             -              yes       source_flush: FREE
+ *     state     kernel has it  on the list  what comes next
+ *     FREE           -             -        source_new: RESTING
+ *     RESTING        -             -        source_want: WANTED; source_stop: FREE
+ *     WANTED         -            yes       source_flush: ARMED; source_stop: DROPPED
+ *     ARMED         yes            -        last completion: RESTING; source_stop: UNWANTED
+ *     UNWANTED      yes           yes       source_flush: LEAVING; last completion: DROPPED
+ *     LEAVING       yes            -        last completion: FREE
+ *     DROPPED        -            yes       source_flush: FREE
  *
  * What must hold:
- *  - Memory that the kernel knows (the source as the tag, a read's buffer) is not freed before the request's last
- *    completion, the one without IORING_CQE_F_MORE, has been run. A request has exactly one of these.
- *  - Callbacks change states and the list; only source_flush(), at the end of a turn, puts them into submissions. So a
- *    full queue is met at one place, and what starts and stops within a turn costs the kernel nothing.
- *  - Whatever a completion brings along, a buffer or a descriptor, is given back also if nobody wants it any more.
+ *  - Memory that the kernel knows (the source as the tag, a read's buffer) is not freed before the
+ *    request's last completion, the one without IORING_CQE_F_MORE, has been run. A request has
+ *    exactly one of these.
+ *  - Callbacks change states and the list; only source_flush(), at the end of a turn, puts them
+ *    into submissions. So a full queue is met at one place, and what starts and stops within a turn
+ *    costs the kernel nothing.
+ *  - Whatever a completion brings along, a buffer or a descriptor, is given back also if nobody
+ *    wants it any more.
  */
 #ifndef DLOCK_LOOP_SOURCE_H
 #define DLOCK_LOOP_SOURCE_H
@@ -43,8 +46,9 @@ enum source_state {
 };
 
 /*
- * event may find the source RESTING: that was its last completion. It calls back last, since that may free the source.
- * discard gives back what a completion of a stopped source brings; NULL: nothing.
+ * event may find the source RESTING: that was its last completion. It calls back last, since that
+ * may free the source. discard gives back what a completion of a stopped source brings; NULL:
+ * nothing.
  */
 struct source_kind {
 	void (*arm)(struct source *s, struct io_uring_sqe *sqe);
@@ -80,18 +84,20 @@ struct sources {
 	struct source_chunk *chunks;
 	struct source *free;
 	struct source *first, **last; /* the list */
-	size_t armed;		      /* how many the kernel has */
+	size_t used, armed;           /* how many are not FREE; how many the kernel has */
 };
 
 void sources_init(struct sources *ss);
 void sources_done(struct loop *l); /* the kernel has none any more, or the ring is gone */
 
-struct source *source_new(struct loop *l, const struct source_kind *kind, int fd, void *arg); /* RESTING; NULL: no memory */
+/* RESTING; NULL: no memory */
+struct source *source_new(struct loop *l, const struct source_kind *kind, int fd, void *arg);
 void source_want(struct source *s);
 void source_stop(struct source *s);
 void sources_stop(struct loop *l); /* every one that is left */
 
-bool source_flush(struct loop *l); /* false: the kernel takes no more now, some are left on the list */
+/* false: the kernel takes no more now, some are left on the list */
+bool source_flush(struct loop *l);
 void source_complete(struct source *s, const struct completion *c);
 
 #endif

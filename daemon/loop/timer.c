@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Timers: a pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986) that lives in the timers themselves, so that to set
- * one needs no memory and cannot fail; and one timeout in the kernel for the first of them.
+ * Timers: a pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986) that lives in the timers
+ * themselves, so that to set one needs no memory and cannot fail; and one timeout in the kernel for
+ * the first of them.
  *
- * A timer's children are a list, child the first and next its right neighbour; prev is the left neighbour, and of a first
- * child the parent. No child is due before its parent.
+ * A timer's children are a list, child the first and next its right neighbour; prev is the left
+ * neighbour, and of a first child the parent. No child is due before its parent.
  *
- * The kernel's timeout is never later than the first timer. It may be earlier, when that timer has been cancelled or
- * moved: one turn for nothing is cheaper than to move the timeout each time.
+ * The kernel's timeout is never later than the first timer. It may be earlier, when that timer has
+ * been cancelled or moved: one turn for nothing is cheaper than to move the timeout each time.
  */
 #include <assert.h>
 #include <liburing.h>
@@ -85,7 +86,7 @@ static void heap_remove(struct loop_timer **root, struct loop_timer *t)
 
 void loop_timer_init(struct loop_timer *t, void (*fn)(void *arg), void *arg)
 {
-	*t = (struct loop_timer){ .fn = fn, .arg = arg };
+	*t = (struct loop_timer){.fn = fn, .arg = arg};
 }
 
 int loop_timer_set(struct loop *l, struct loop_timer *t, nsec_t when)
@@ -114,7 +115,7 @@ void loop_timer_cancel(struct loop *l, struct loop_timer *t)
 
 void timers_init(struct timers *ts)
 {
-	*ts = (struct timers){ .armed_at = NSEC_NEVER };
+	*ts = (struct timers){.armed_at = NSEC_NEVER};
 }
 
 void timers_run(struct loop *l)
@@ -147,13 +148,17 @@ bool timers_arm(struct loop *l)
 	sqe = ring_sqe(&l->ring);
 	if (!sqe)
 		return false;
-	ts->armed = (struct __kernel_timespec){ .tv_sec = (long long)(when / NSEC_PER_SEC),
-						.tv_nsec = (long long)(when % NSEC_PER_SEC) };
+	ts->armed.tv_sec = (long long)(when / NSEC_PER_SEC);
+	ts->armed.tv_nsec = (long long)(when % NSEC_PER_SEC);
 	if (ts->armed_at == NSEC_NEVER) {
-		io_uring_prep_timeout(sqe, &ts->armed, 0, IORING_TIMEOUT_ABS | IORING_TIMEOUT_BOOTTIME);
+		io_uring_prep_timeout(
+			sqe, &ts->armed, 0, IORING_TIMEOUT_ABS | IORING_TIMEOUT_BOOTTIME);
 		io_uring_sqe_set_data64(sqe, TAG_TIMEOUT);
 	} else {
-		/* If it finds nothing, the timeout has completed and will be armed anew when we have seen that. */
+		/*
+		 * If it finds nothing, the timeout has completed and will be armed anew when we
+		 * have seen that.
+		 */
 		io_uring_prep_timeout_update(sqe, &ts->armed, TAG_TIMEOUT, IORING_TIMEOUT_ABS);
 		sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
 		io_uring_sqe_set_data64(sqe, TAG_IGNORED);

@@ -9,7 +9,10 @@ static void watch_arm(struct source *s, struct io_uring_sqe *sqe)
 	io_uring_prep_poll_multishot(sqe, s->fd, s->number);
 }
 
-/* The kernel ends a poll when the completion queue is full; to arm it again looks at the descriptor once more. */
+/*
+ * The kernel ends a poll when the completion queue is full; to arm it again looks at the descriptor
+ * once more.
+ */
 static void watch_event(struct source *s, int res, uint32_t flags)
 {
 	(void)flags;
@@ -18,10 +21,10 @@ static void watch_event(struct source *s, int res, uint32_t flags)
 	s->fn.watch(s->arg, res >= 0 ? (uint32_t)res : POLLNVAL);
 }
 
-static const struct source_kind watch_kind = { .arm = watch_arm, .event = watch_event };
+static const struct source_kind watch_kind = {.arm = watch_arm, .event = watch_event};
 
-int loop_watch(struct loop *l, int fd, uint32_t poll_events, void (*fn)(void *arg, uint32_t revents), void *arg,
-	       struct loop_watch **ret)
+int loop_watch(struct loop *l, int fd, uint32_t poll_events,
+	void (*fn)(void *arg, uint32_t revents), void *arg, struct loop_watch **ret)
 {
 	struct source *s = source_new(l, &watch_kind, fd, arg);
 

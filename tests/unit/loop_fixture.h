@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the tests of the loop share: a loop for each test, runs that end, and a record of what a callback has seen. */
+/*
+ * What the tests of the loop share: a loop for each test, runs that end, and a record of what a
+ * callback has seen.
+ */
 #ifndef DLOCK_LOOP_FIXTURE_H
 #define DLOCK_LOOP_FIXTURE_H
 
@@ -141,6 +144,9 @@ static inline unsigned fixture_seed(void)
 	return seed;
 }
 
-#define story(title, fn) { title, fn, set_up, tear_down, NULL }
+#define story(title, fn)                                                                           \
+	{                                                                                          \
+		title, fn, set_up, tear_down, NULL                                                 \
+	}
 
 #endif
