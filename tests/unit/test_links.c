@@ -12,14 +12,9 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/if_addr.h>
 #include <linux/seccomp.h>
-#include <netlink/netlink.h>
-#include <netlink/route/addr.h>
-#include <netlink/route/link.h>
-#include <netlink/route/link/bridge.h>
-#include <netlink/route/link/veth.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,107 +26,17 @@
 #include <unistd.h>
 
 #include "net/links.h"
+#include "netns.h"
 
 #define EVENTS_MAX 4096
 
 static bool have_namespace;
-static struct nl_sock *tool;	/* with which the test changes the links */
 
 struct bench {
 	struct links *links;
 	char log[EVENTS_MAX][80];	/* "v0 address added 192.0.2.1/24" */
 	size_t n;
 };
-
-/* --- Changing links --- */
-
-static void make_pair(const char *a, const char *b)
-{
-	assert_int_equal(rtnl_link_veth_add(tool, a, b, getpid()), 0);
-}
-
-static struct rtnl_link *link_of(const char *name)
-{
-	struct rtnl_link *link = rtnl_link_alloc();
-
-	assert_non_null(link);
-	rtnl_link_set_ifindex(link, (int)if_nametoindex(name));
-	return link;
-}
-
-static void remove_link(const char *name)
-{
-	struct rtnl_link *link = link_of(name);
-
-	assert_int_equal(rtnl_link_delete(tool, link), 0);
-	rtnl_link_put(link);
-}
-
-static void change_link(const char *name, struct rtnl_link *changes)
-{
-	struct rtnl_link *link = link_of(name);
-
-	assert_int_equal(rtnl_link_change(tool, link, changes, 0), 0);
-	rtnl_link_put(link);
-	rtnl_link_put(changes);
-}
-
-static void set_up(const char *name, bool up)
-{
-	struct rtnl_link *changes = rtnl_link_alloc();
-
-	assert_non_null(changes);
-	if (up)
-		rtnl_link_set_flags(changes, IFF_UP);
-	else
-		rtnl_link_unset_flags(changes, IFF_UP);
-	change_link(name, changes);
-}
-
-static void set_name(const char *name, const char *to)
-{
-	struct rtnl_link *changes = rtnl_link_alloc();
-
-	assert_non_null(changes);
-	rtnl_link_set_name(changes, to);
-	change_link(name, changes);
-}
-
-static void set_mtu(const char *name, unsigned mtu)
-{
-	struct rtnl_link *changes = rtnl_link_alloc();
-
-	assert_non_null(changes);
-	rtnl_link_set_mtu(changes, mtu);
-	change_link(name, changes);
-}
-
-static int try_address(const char *name, const char *text, unsigned flags, bool add)
-{
-	struct rtnl_addr *address = rtnl_addr_alloc();
-	struct nl_addr *local;
-	int r;
-
-	assert_non_null(address);
-	assert_int_equal(nl_addr_parse(text, AF_UNSPEC, &local), 0);
-	rtnl_addr_set_ifindex(address, (int)if_nametoindex(name));
-	assert_int_equal(rtnl_addr_set_local(address, local), 0);
-	rtnl_addr_set_flags(address, flags);
-	r = add ? rtnl_addr_add(tool, address, 0) : rtnl_addr_delete(tool, address, 0);
-	nl_addr_put(local);
-	rtnl_addr_put(address);
-	return r;
-}
-
-static void add_address(const char *name, const char *text)
-{
-	assert_int_equal(try_address(name, text, IFA_F_NODAD, true), 0);
-}
-
-static void remove_address(const char *name, const char *text)
-{
-	assert_int_equal(try_address(name, text, 0, false), 0);
-}
 
 /* --- Watching --- */
 
@@ -249,7 +154,7 @@ static int teardown(void **state)
 
 	for (size_t i = 0; have_namespace && i < sizeof names / sizeof *names; i++) {
 		if (if_nametoindex(names[i]))
-			remove_link(names[i]);
+			netns_remove_link(names[i]);
 	}
 	if (b)
 		links_close(b->links);
@@ -275,14 +180,14 @@ static void test_loopback(void **state)
 	assert_int_equal(s.found.n_addresses, 0);
 	expect_events(b, "");
 
-	set_up("lo", true);
+	netns_set_up("lo", true);
 	take_in(b);
 	s = find(b->links, "lo");
 	assert_true(s.found.up && s.found.running);
 	assert_non_null(strstr(s.addresses, "127.0.0.1/8"));
 	assert_string_equal(b->log[0], "lo up");
 
-	set_up("lo", false);
+	netns_set_up("lo", false);
 	take_in(b);
 	assert_false(find(b->links, "lo").found.up);
 }
@@ -293,30 +198,30 @@ static void test_life(void **state)
 	struct search s;
 
 	NEED_NAMESPACE();
-	make_pair("v0", "v1");
+	netns_make_pair("v0", "v1");
 	expect_events(b, "v1 new, v0 new");
-	set_up("v0", true);
+	netns_set_up("v0", true);
 	wait_event(b, "v0 down");	/* its peer is */
 	assert_true(find(b->links, "v0").found.up);
 	assert_false(find(b->links, "v0").found.running);
-	set_up("v1", true);
+	netns_set_up("v1", true);
 	wait_event(b, "v0 up");
 	assert_true(find(b->links, "v0").found.running && find(b->links, "v1").found.running);
 
-	set_mtu("v0", 1400);
+	netns_set_mtu("v0", 1400);
 	expect_events(b, "v0 changed");
 	s = find(b->links, "v0");
 	assert_int_equal(s.found.mtu, 1400);
 	assert_false(s.found.loopback);
 	assert_true(s.found.ifindex > 1);
 
-	set_up("v1", false);
+	netns_set_up("v1", false);
 	wait_event(b, "v0 down");
-	set_up("v0", false);
+	netns_set_up("v0", false);
 	take_in(b);
-	set_name("v0", "renamed");
+	netns_set_name("v0", "renamed");
 	expect_events(b, "renamed changed");
-	remove_link("renamed");
+	netns_remove_link("renamed");
 	expect_events(b, "renamed gone, v1 gone");
 	assert_int_equal(find(b->links, "lo").n, 1);
 }
@@ -326,20 +231,20 @@ static void test_addresses(void **state)
 	struct bench *b = *state;
 
 	NEED_NAMESPACE();
-	make_pair("v0", "v1");
-	set_up("v1", true);
-	set_up("v0", true);
+	netns_make_pair("v0", "v1");
+	netns_set_up("v1", true);
+	netns_set_up("v0", true);
 	wait_event(b, "v0 up");
-	add_address("v0", "192.0.2.1/24");
+	netns_add_address("v0", "192.0.2.1/24");
 	expect_events(b, "v0 address added 192.0.2.1/24");
-	add_address("v0", "192.0.2.9/32");
+	netns_add_address("v0", "192.0.2.9/32");
 	expect_events(b, "v0 address added 192.0.2.9/32");
-	add_address("v0", "2001:db8::1/64");
+	netns_add_address("v0", "2001:db8::1/64");
 	wait_event(b, "v0 address added 2001:db8::1/64");
 	assert_string_equal(find(b->links, "v0").addresses,
 			    "192.0.2.1/24 192.0.2.9/32 2001:db8::1/64");
 
-	remove_address("v0", "192.0.2.9/32");
+	netns_remove_address("v0", "192.0.2.9/32");
 	expect_events(b, "v0 address removed 192.0.2.9/32");
 	assert_string_equal(find(b->links, "v0").addresses, "192.0.2.1/24 2001:db8::1/64");
 }
@@ -350,13 +255,13 @@ static void test_gone_brackets(void **state)
 	bool seen_gone = false;
 
 	NEED_NAMESPACE();
-	make_pair("v0", "v1");
-	set_up("v0", true);
-	set_up("v1", true);
-	add_address("v0", "192.0.2.1/24");
+	netns_make_pair("v0", "v1");
+	netns_set_up("v0", true);
+	netns_set_up("v1", true);
+	netns_add_address("v0", "192.0.2.1/24");
 	take_in(b);
 	b->n = 0;
-	remove_link("v0");
+	netns_remove_link("v0");
 	take_in(b);
 	for (size_t i = 0; i < b->n; i++) {
 		seen_gone |= !strcmp(b->log[i], "v0 gone");
@@ -375,11 +280,11 @@ static void test_tentative(void **state)
 	int turns = 0;
 
 	NEED_NAMESPACE();
-	make_pair("v0", "v1");
-	set_up("v0", true);
-	set_up("v1", true);
+	netns_make_pair("v0", "v1");
+	netns_set_up("v0", true);
+	netns_set_up("v1", true);
 	take_in(b);
-	assert_int_equal(try_address("v0", "2001:db8::7/64", 0, true), 0);
+	assert_int_equal(netns_try_address("v0", "2001:db8::7/64", 0, true), 0);
 	take_in(b);
 	assert_null(strstr(find(b->links, "v0").addresses, "2001:db8::7"));
 
@@ -395,24 +300,19 @@ static void test_tentative(void **state)
 static void test_bridge(void **state)
 {
 	struct bench *b = *state;
-	struct rtnl_link *bridge, *port;
 
 	NEED_NAMESPACE();
-	if (rtnl_link_bridge_add(tool, "br0") < 0)
+	if (!netns_make_bridge("br0"))
 		skip();		/* a kernel without bridges */
-	make_pair("v0", "v1");
+	netns_make_pair("v0", "v1");
 	take_in(b);
-	bridge = link_of("br0");
-	port = link_of("v0");
-	assert_int_equal(rtnl_link_enslave(tool, bridge, port), 0);
+	netns_enslave("br0", "v0");
 	take_in(b);
-	assert_int_equal(rtnl_link_release(tool, port), 0);
+	netns_release("v0");
 	take_in(b);
 	for (size_t i = 0; i < b->n; i++)
 		assert_null(strstr(b->log[i], "gone"));
 	assert_string_equal(find(b->links, "v0").found.name, "v0");
-	rtnl_link_put(bridge);
-	rtnl_link_put(port);
 }
 
 /* --- Against a table that was just read --- */
@@ -489,24 +389,24 @@ static void test_overrun(void **state)
 	char text[32];
 
 	NEED_NAMESPACE();
-	make_pair("v0", "v1");
-	make_pair("v2", "v3");
-	add_address("v2", "198.51.100.1/24");
+	netns_make_pair("v0", "v1");
+	netns_make_pair("v2", "v3");
+	netns_add_address("v2", "198.51.100.1/24");
 	take_in(b);
 	b->n = 0;
 	fd = links_fd(b->links);
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
 	for (int i = 1; i <= 60; i++) {
 		snprintf(text, sizeof text, "192.0.2.%d/24", i);
-		add_address("v0", text);
+		netns_add_address("v0", text);
 	}
 	for (int i = 3; i <= 60; i += 2) {	/* the first keeps the subnet */
 		snprintf(text, sizeof text, "192.0.2.%d/24", i);
-		remove_address("v0", text);
+		netns_remove_address("v0", text);
 	}
-	remove_link("v2");
-	make_pair("v4", "v5");
-	set_mtu("v1", 1300);
+	netns_remove_link("v2");
+	netns_make_pair("v4", "v5");
+	netns_set_mtu("v1", 1300);
 
 	take_in(b);
 	expect_same_as_fresh(b);
@@ -529,7 +429,7 @@ static void random_change(uint64_t *seed)
 	char text[32];
 
 	if (!if_nametoindex(name)) {
-		make_pair(name[1] < '2' ? "v0" : "v2", name[1] < '2' ? "v1" : "v3");
+		netns_make_pair(name[1] < '2' ? "v0" : "v2", name[1] < '2' ? "v1" : "v3");
 		return;
 	}
 	snprintf(text, sizeof text, roll(seed, 2) ? "192.0.2.%u/24" : "2001:db8::%u/64",
@@ -537,24 +437,24 @@ static void random_change(uint64_t *seed)
 	switch (roll(seed, 8)) {
 	case 0:
 	case 1:
-		set_up(name, true);
+		netns_set_up(name, true);
 		break;
 	case 2:
-		set_up(name, false);
+		netns_set_up(name, false);
 		break;
 	case 3:
-		set_mtu(name, 1300 + roll(seed, 5));
+		netns_set_mtu(name, 1300 + roll(seed, 5));
 		break;
 	case 4:
 		if (roll(seed, 4) == 0)
-			remove_link(name);
+			netns_remove_link(name);
 		break;
 	case 5:
 	case 6:
-		try_address(name, text, IFA_F_NODAD, true);	/* it may be there */
+		netns_try_address(name, text, IFA_F_NODAD, true);	/* it may be there */
 		break;
 	case 7:
-		try_address(name, text, 0, false);		/* it may not be there */
+		netns_try_address(name, text, 0, false);		/* it may not be there */
 		break;
 	}
 }
@@ -655,38 +555,6 @@ static void test_forbidden(void **state)
 	}
 }
 
-/* --- The namespace --- */
-
-static void write_text(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "we");
-
-	if (!f)
-		return;
-	fputs(text, f);
-	fclose(f);
-}
-
-static void enter_namespace(void)
-{
-	unsigned uid = geteuid();
-	char map[32];
-
-	if (unshare(CLONE_NEWNET) < 0) {
-		if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
-			return;
-		snprintf(map, sizeof map, "0 %u 1", uid);
-		write_text("/proc/self/uid_map", map);
-	}
-	/* No addresses but the test's own. */
-	write_text("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1");
-	tool = nl_socket_alloc();
-	have_namespace = tool && nl_connect(tool, NETLINK_ROUTE) == 0 &&
-		rtnl_link_veth_add(tool, "v0", "v1", getpid()) == 0;
-	if (have_namespace)
-		remove_link("v0");
-}
-
 #define TEST(title, fn) { title, fn, setup, teardown, NULL }
 
 int main(void)
@@ -705,9 +573,9 @@ int main(void)
 	};
 	int failed;
 
-	enter_namespace();
+	have_namespace = netns_enter();
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	failed = cmocka_run_group_tests_name("links", tests, NULL, NULL);
-	nl_socket_free(tool);
+	netns_done();
 	return failed;
 }
