@@ -96,9 +96,7 @@ const char *dlock_name(const dlock_t *l)
 static void handle_child(struct dlock *l, uint32_t unused)
 {
 	(void)unused;
-	for (struct binding *b = l->bindings; b; b = b->older)
-		b->state = 0;
-	binding_close(l);
+	binding_child(l);
 	l->waits[0] = l->waits[1] = l->cancelling = 0;
 	hint_done(l);
 }
@@ -128,7 +126,7 @@ static void handle_thread_end(struct dlock *l, uint32_t serial)
 			continue;
 		__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
 		if (!binding_lost(b))
-			lock_release(b->word, b->held, true);
+			lock_release(b->word, b->held, LOCK_DIED);
 	}
 }
 

@@ -54,6 +54,7 @@ struct binding {
 	uint32_t slot;
 	uint32_t epoch;                  /* of the connection: another one means that all this is lost */
 	struct space *space;             /* NULL: bound to nothing */
+	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */
 	struct binding *older;
 } __attribute__((aligned(64)));
 
@@ -141,6 +142,7 @@ int binding_renew(struct dlock *l, const struct target *t);
 void binding_close(struct dlock *l);     /* bound to nothing: the next wait opens the name anew */
 int binding_retire(struct dlock *l, struct binding *b);   /* a new one beside a lost hold */
 void binding_done(struct dlock *l);      /* all of them */
+void binding_child(struct dlock *l);     /* the only thread of a new child begins anew */
 bool binding_lost(const struct binding *b);
 bool binding_holds(const struct binding *b);              /* its hold is there, and not lost */
 struct binding *binding_of(const struct dlock *l, uint32_t holder);      /* NULL: it holds nothing here */

@@ -7,7 +7,7 @@
  *        18     W        somebody may sleep on the word
  *        19     K        a waiter has been woken and has not run yet: no need to wake another
  *        20     H        there is an heir: the next in line sleeps apart from the others
- *        21     S        forced hand-over: while free, only the heir may take it
+ *        21     S        forced hand-over: while free, only the one whose turn it is may take it
  *        22     Y        yield: the lease is wanted by another node; releases go the long way
  *        23     D        the last owner died; a robust taker is told until somebody mends it
  *        24-63  count    of acquisitions, 40 bits; its top bit (63) is L, "leased"
@@ -44,9 +44,10 @@
  *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
  *
  *   transition         by        from                       to                       order
- *   take               client    free L !S (heir: S too)    owner, count + 1         acquire
- *                                woken: K cleared; heir: K, H, S cleared
+ *   take               client    free L !S                  owner, count + 1         acquire
+ *                                or S: heir; woken if !H    woken: !K, !S if !H; heir: !K !H !S
  *   release            client    identity of the hold       free; W && !K: K         release
+ *                                                           press, W && K: S
  *   sleep              client    any                        W (woken: !K, heir: H, S) relaxed
  *   leave              client    any                        as sleep; free && W: K   relaxed
  *   nobody asleep      client    K                          !K; if free !W           relaxed
@@ -138,7 +139,8 @@ struct lock_waiter {
 
 static inline bool lock_may_take(uint64_t w, const struct lock_waiter *t)
 {
-	return lock_is_free(w) && (w & LOCK_L) && (!(w & LOCK_S) || t->heir);
+	return lock_is_free(w) && (w & LOCK_L) &&
+	       (!(w & LOCK_S) || t->heir || (t->woken && !(w & LOCK_H)));
 }
 
 static inline uint64_t lock_taken(uint64_t w, const struct lock_waiter *t)
@@ -146,7 +148,7 @@ static inline uint64_t lock_taken(uint64_t w, const struct lock_waiter *t)
 	if (t->heir)
 		w &= ~(LOCK_K | LOCK_H | LOCK_S);
 	else if (t->woken)
-		w &= ~LOCK_K;
+		w &= w & LOCK_H ? ~LOCK_K : ~(LOCK_K | LOCK_S);
 	return (w & ~LOCK_MODE) + LOCK_ONE + t->me;
 }
 
@@ -211,7 +213,7 @@ static inline void lock_nobody(uint64_t *word)
 
 		if (!(w & LOCK_K) || (w & LOCK_H))
 			return;          /* somebody ran; or an heir is awake, and clears K itself */
-		n = lock_is_free(w) ? w & ~(LOCK_K | LOCK_W) : w & ~LOCK_K;
+		n = w & ~(LOCK_K | LOCK_S | (lock_is_free(w) ? LOCK_W : 0));
 		if (!LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
 			continue;
 		if (lock_is_free(w))
@@ -227,8 +229,13 @@ static inline void lock_wake(uint64_t *word, uint64_t w)
 		lock_nobody(word);
 }
 
-/* Releases the hold; false: it was lost before, and nothing is released. died: leave D behind. */
-static inline bool lock_release(uint64_t *word, uint64_t held, bool died)
+enum lock_how {
+	LOCK_DIED = 1,           /* the owner ends without having meant to: leave D behind */
+	LOCK_PRESS = 2,          /* whoever was woken has not run for LOCK_FORCE_NS: it is his turn */
+};
+
+/* Releases the hold; false: it was lost before, and nothing is released. */
+static inline bool lock_release(uint64_t *word, uint64_t held, unsigned how)
 {
 	for (;;) {
 		uint64_t w = LOCK_LOAD(word), n;
@@ -236,8 +243,10 @@ static inline bool lock_release(uint64_t *word, uint64_t held, bool died)
 		if ((w ^ held) & LOCK_IDENTITY)
 			return false;
 		n = w & ~(LOCK_OWNER | LOCK_MODE);
-		if (died)
+		if (how & LOCK_DIED)
 			n |= LOCK_D;
+		if ((how & LOCK_PRESS) && (w & LOCK_W) && (w & LOCK_K))
+			n |= LOCK_S;
 		if (w & LOCK_W)
 			n |= LOCK_K;
 		if (!LOCK_CAS(word, &w, n, __ATOMIC_RELEASE))
@@ -260,6 +269,8 @@ static inline void lock_leave(uint64_t *word, const struct lock_waiter *t)
 			n &= ~LOCK_K;
 		if (t->heir)
 			n &= ~(LOCK_H | LOCK_S);
+		else if (!(w & LOCK_H))
+			n &= ~LOCK_S;
 		bool pass = lock_is_free(w) && (w & LOCK_W);
 		if (pass)
 			n |= LOCK_K;
