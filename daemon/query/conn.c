@@ -63,7 +63,6 @@ static void on_writable(void *arg, uint32_t revents)
 static int conn_send(struct conn *c)
 {
 	struct varlink_buf *out = &c->session.out;
-	bool sent = false;
 
 	while (varlink_buf_length(out) > 0) {
 		ssize_t n = send(c->fd, out->data + out->start, varlink_buf_length(out),
@@ -76,15 +75,13 @@ static int conn_send(struct conn *c)
 		if (n < 0)
 			break;
 		varlink_buf_drop(out, (size_t)n);
-		sent = true;
 	}
 	if (varlink_buf_length(out) == 0) {
 		loop_unwatch(c->out);
 		c->out = NULL;
 		return 0;
 	}
-	if (sent || !c->out)
-		c->blocked = loop_now(c->loop);
+	c->blocked = loop_now(c->loop);
 	return c->out ? 0 : loop_watch(c->loop, c->fd, POLLOUT, on_writable, c, &c->out);
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUDE "sh -c \xff\xfe\x1b[31m\"red\"\n\xc3\xa9"
+#define RUDE "sh -c \xff\xfe\x1b[31m\"red\"\n\xc3\xa9\xc2\x9b"
 
 static void node(void *arg, struct query_node *ret)
 {
