@@ -75,7 +75,7 @@ static int start(struct core *c, const struct core_event *ev, struct step *s)
 		return -CORE_EINVAL;
 	member_begin(&c->member, self);
 	master_begin(&c->master, self, &self, 1);
-	reign_start(&c->reign, self, c->member.held_epoch, s);
+	reign_start(&c->reign, self, c->member.held_epoch, ev->start.epoch_min, s);
 	return 0;
 }
 

@@ -74,6 +74,7 @@ struct core_event {
 		struct {
 			uint64_t session;        /* not 0 */
 			uint32_t incarnation;    /* raised durably before; not 0 */
+			uint32_t epoch_min;      /* the reign's epoch is above this too: what the ledger remembers, should the store have gone back */
 		} start;
 		struct {
 			core_ref_t ref;

@@ -70,17 +70,18 @@ static void raise_wanted(struct reign *r, struct step *s)
 	map_put(r, s);
 }
 
-/* Every shard becomes ours, in an epoch above all that the store has seen. */
+/* Every shard becomes ours, in an epoch above all that the store and this node have seen. */
 static void take_over(struct reign *r, const struct map *m, uint64_t version, struct step *s)
 {
-	uint32_t max = map_epoch_max(m);
+	uint32_t stored = map_epoch_max(m);
+	uint32_t max = stored > r->epoch_min ? stored : r->epoch_min;
 
-	if (max == EPOCH_MAX) {
+	if (max >= EPOCH_MAX) {
 		fatal(r, s, -CORE_EOVERFLOW, "the map in the store has come to its last epoch: "
 		      "tokens cannot rise any more, and this cluster can grant no locks");
 		return;
 	}
-	if (r->held_epoch > max) {
+	if (r->held_epoch > stored) {
 		fatal(r, s, -CORE_ESTALE, "the store has gone back: this node holds leases of an epoch that the map "
 		      "in the store has not come to; is it an old copy?");
 		return;
@@ -216,10 +217,12 @@ static shard_set_t map_written(struct reign *r, const struct core_event *ev, str
 	return new;
 }
 
-void reign_start(struct reign *r, struct msg_peer self, uint32_t held_epoch, struct step *s)
+void reign_start(struct reign *r, struct msg_peer self, uint32_t held_epoch, uint32_t epoch_min,
+		 struct step *s)
 {
 	r->self = self;
 	r->held_epoch = held_epoch;
+	r->epoch_min = epoch_min;
 	map_get(r, s);
 }
 

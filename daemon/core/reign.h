@@ -41,6 +41,7 @@ struct reign {
 	bool written;                    /* has tried to write since START */
 	struct msg_peer self;
 	uint32_t held_epoch;             /* the ledger's leases are of epochs up to this one */
+	uint32_t epoch_min;              /* this node has seen epochs up to this one */
 	shard_set_t raise;               /* wanted */
 	struct map map;                  /* as the store last said; epoch 0: has said nothing */
 	struct map next;                 /* what is being written */
@@ -52,7 +53,8 @@ struct reign {
 	uint8_t bytes[MAP_BYTES];
 };
 
-void reign_start(struct reign *r, struct msg_peer self, uint32_t held_epoch, struct step *s);
+void reign_start(struct reign *r, struct msg_peer self, uint32_t held_epoch, uint32_t epoch_min,
+		 struct step *s);
 
 /* ret_new: the shards whose epoch in r->map begins now. -EINVAL: nobody waits for this answer. */
 int reign_answer(struct reign *r, const struct core_event *ev, struct step *s, shard_set_t *ret_new);

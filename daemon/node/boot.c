@@ -125,7 +125,9 @@ static enum boot_case compare(const struct session_record *r, const struct boot_
 		return BOOT_FOREIGN;
 	if (memcmp(ledger->boot_id, here->boot_id, 16) || memcmp(ledger->secret, r->secret, 16))
 		return ledger->session > r->session ? BOOT_ROLLED : BOOT_FOREIGN;
-	return ledger->session == r->session ? BOOT_ADOPTED : BOOT_FOREIGN;
+	if (ledger->session != r->session)
+		return BOOT_FOREIGN;
+	return ledger->incarnation > r->incarnation ? BOOT_ROLLED : BOOT_ADOPTED;
 }
 
 static int decide(struct session_record *r, bool known, const struct boot_place *here, int rundir_fd,
@@ -159,6 +161,7 @@ static int decide(struct session_record *r, bool known, const struct boot_place 
 	ret->fresh = what != BOOT_ADOPTED;
 	ret->incarnation = r->incarnation;
 	ret->id.session = r->session;
+	ret->id.incarnation = r->incarnation;
 	memcpy(ret->id.boot_id, r->boot_id, 16);
 	memcpy(ret->id.secret, r->secret, 16);
 	memcpy(ret->node_id, r->node_id, 16);

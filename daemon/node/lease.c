@@ -216,6 +216,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_START:
 		ret->start.session = n->boot.id.session;
 		ret->start.incarnation = n->boot.incarnation;
+		ret->start.epoch_min = n->boot.id.epoch;
 		return;
 	case CORE_EV_ADOPT: {
 		const struct ledger_name *rec = name_at(ref_space(n, q->ref), ref_slot(n, q->ref));

@@ -96,6 +96,7 @@ struct ledger_identity {
 	uint8_t secret[16];
 	uint64_t session;
 	uint32_t epoch;                  /* the highest that this session has reigned in */
+	uint32_t incarnation;            /* of the last daemon that wrote here */
 };
 
 struct ledger {

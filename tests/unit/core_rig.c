@@ -210,7 +210,7 @@ int rig_step(struct rig *r, const struct core_event *event)
 
 int rig_start(struct rig *r, uint64_t session, uint32_t incarnation)
 {
-	return rig_step(r, &(struct core_event){ .kind = CORE_EV_START, .start = { session, incarnation } });
+	return rig_step(r, &(struct core_event){ .kind = CORE_EV_START, .start = { .session = session, .incarnation = incarnation } });
 }
 
 int rig_adopt(struct rig *r, core_ref_t ref, const char *key, uint32_t epoch, uint64_t counter, uint64_t count)

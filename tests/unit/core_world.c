@@ -426,7 +426,7 @@ static void restart(struct world *w)
 	for (unsigned i = 0; i < NAMES; i++)
 		if (w->name[i].ledger.held)
 			ledger_adopt(w, &w->name[i]);
-	step(w, &(struct core_event){ .kind = CORE_EV_START, .start = { w->session, w->incarnation } }, 0);
+	step(w, &(struct core_event){ .kind = CORE_EV_START, .start = { .session = w->session, .incarnation = w->incarnation } }, 0);
 }
 
 /* --- The clients --- */

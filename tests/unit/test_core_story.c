@@ -63,6 +63,23 @@ static void highest_epoch_counts(void **state)
 	rig_done(&r);
 }
 
+/* The store is an older copy: its map has come to 5, but the ledger remembers tokens of epoch 12. */
+static void ledger_remembers_more(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct map m = rig_map(3, 9, 5);
+	uint8_t bytes[MAP_BYTES];
+
+	map_encode(&m, bytes);
+	rig_init(&r);
+	rig_step(&r, &(struct core_event){ .kind = CORE_EV_START, .start = { 7, 1, 12 } });
+	rig_store(&r, 0, bytes, sizeof bytes, 2);
+	rig_expect(&r, "START 7.1\n  STORE_GET map\n"
+		   "STORE version 2\n  STORE_CAS map version 2: 7.1 epoch 13\n");
+	rig_done(&r);
+}
+
 static void claims_wait_for_the_epoch(void **state)
 {
 	(void)state;
@@ -719,6 +736,7 @@ int main(void)
 		STORY(fresh_store, "an empty store gets a map of ours in epoch 1"),
 		STORY(later_run, "a later run reigns in the next epoch and grants above everything before"),
 		STORY(highest_epoch_counts, "the new epoch is above the highest of any shard"),
+		STORY(ledger_remembers_more, "the new epoch is above what the node remembers, where the store has gone back"),
 		STORY(claims_wait_for_the_epoch, "claims wait until the epoch is in the store"),
 		STORY(many_claims_wait, "twenty thousand waiting claims are all granted once, after OPENED"),
 		STORY(reopened_name, "a name that was forgotten opens above what it had used"),
