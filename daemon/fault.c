@@ -7,14 +7,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static long left = -1;
+static long left;
 
-__attribute__((constructor)) static void fault_arm(void)
+void fault_arm(long n)
+{
+	left = n;
+}
+
+__attribute__((constructor)) static void fault_arm_from_environment(void)
 {
 	const char *at = getenv("DLOCK_FAULT_AT");
 
 	if (at)
-		left = atol(at);
+		fault_arm(atol(at));
 }
 
 void fault_point(void)

@@ -9,6 +9,7 @@
 
 #ifdef DLOCK_FAULTS
 void fault_point(void);
+void fault_arm(long n);                  /* instead of the variable; 0: none */
 #else
 static inline void fault_point(void)
 {

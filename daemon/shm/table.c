@@ -136,23 +136,26 @@ void table_close(struct table *t)
 	*t = (struct table){ .fd = -1 };
 }
 
-static off_t table_chunk_off(const struct table *t, uint32_t chunk)
+/* Allocates a chunk, or gives it back (mode as of fallocate). The last may be shorter: the file keeps its size. */
+static int table_chunk(const struct table *t, uint32_t chunk, int mode)
 {
-	return TABLE_HEAD + (off_t)chunk * t->chunk * t->record;
+	uint32_t first = chunk * t->chunk, n = t->max - first < t->chunk ? t->max - first : t->chunk;
+
+	return fallocate(t->fd, mode, TABLE_HEAD + (off_t)first * t->record, (off_t)n * t->record) < 0 ? -errno : 0;
 }
 
 int table_take(struct table *t, uint32_t *ret_index)
 {
-	uint32_t i = t->hint, chunk;
+	uint32_t i = t->hint;
+	int r;
 
 	while (i < t->max && table_in_use(t, i))
 		i = i % 64 == 0 && t->used[i / 64] == UINT64_MAX ? i + 64 : i + 1;
 	if (i >= t->max)
 		return -ENOSPC;
-	chunk = i / t->chunk;
-	if (!t->chunk_n[chunk] &&
-	    fallocate(t->fd, 0, table_chunk_off(t, chunk), (off_t)t->chunk * t->record) < 0)
-		return -errno;
+	r = t->chunk_n[i / t->chunk] ? 0 : table_chunk(t, i / t->chunk, 0);
+	if (r < 0)
+		return r;
 	memset(table_at(t, i), 0, t->record);
 	table_mark(t, i);
 	t->hint = i + 1;
@@ -178,8 +181,7 @@ void table_drop(struct table *t, uint32_t index)
 		t->hint = index;
 	/* The first chunk stays: a table that goes between none and one would punch each time. */
 	if (--t->chunk_n[chunk] == 0 && chunk > 0)
-		fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, table_chunk_off(t, chunk),
-			  (off_t)t->chunk * t->record);
+		table_chunk(t, chunk, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
 }
 
 uint32_t table_next(const struct table *t, uint32_t index)
