@@ -97,6 +97,18 @@ void binding_done(struct dlock *l)
 	}
 }
 
+/*
+ * No other thread can be in the fast path, so the first is the first again. What the parent had in
+ * others stays where it is: the heap may not be whole in a child that bare clone(2) has made.
+ */
+void binding_child(struct dlock *l)
+{
+	for (struct binding *b = l->bindings; b; b = b->older)
+		b->space->refs--;
+	l->bindings = NULL;
+	binding_close(l);
+}
+
 bool binding_lost(const struct binding *b)
 {
 	return !b->space || b->epoch != conn_epoch() || deadline_gone(b->line);

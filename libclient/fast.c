@@ -15,9 +15,29 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 
-__attribute__((always_inline)) static inline bool fast_take(struct dlock *l)
+/*
+ * Nearly every handle lives and dies with its first binding. To foresee that takes one load out of
+ * the chain of handle, binding, line and word; the empty asm keeps the compiler from putting it back.
+ */
+static inline struct binding *binding_foreseen(struct dlock *l)
 {
-	struct binding *b = binding_now(l);
+	struct binding *first = &l->first;
+
+	__asm__("" : "+r"(first));
+	return first;
+}
+
+/* The deadline has passed, or its ticks have no say. */
+__attribute__((noinline, cold)) static bool take_late(struct binding *b)
+{
+	if (deadline_good_ns(b->line))
+		return true;
+	hold_undo(b);
+	return false;
+}
+
+static inline bool take(struct binding *b)
+{
 	uint32_t serial = thread_serial();
 	uint64_t w = __atomic_load_n(b->word, __ATOMIC_ACQUIRE), n = w + LOCK_ONE + b->me;
 
@@ -27,20 +47,51 @@ __attribute__((always_inline)) static inline bool fast_take(struct dlock *l)
 		return false;
 	__atomic_store_n(&b->held, n, __ATOMIC_RELAXED);
 	__atomic_store_n(&b->state, serial | b->widen, __ATOMIC_RELEASE);
-	if (likely(deadline_good(b->line)))
-		return true;
-	hold_undo(b);
-	return false;
+	return likely(deadline_good_ticks(b->line)) || take_late(b);
+}
+
+/*
+ * The state is cleared first, since the word may be taken by another thread through this binding as
+ * soon as it is free. Ticks of 0 alone can mean that all is lost; slow_post() asks.
+ */
+static inline int give(struct dlock *l, struct binding *b)
+{
+	uint32_t serial = thread_serial();
+	uint64_t held = __atomic_load_n(&b->held, __ATOMIC_RELAXED), w = held;
+
+	if (!serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED) != (serial | b->widen))
+		return slow_post(l);
+	if ((held & LOCK_W) || !__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
+		return slow_post(l);
+	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
+	if (likely(LOCK_CAS(b->word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
+		return 0;
+	return hold_give(b, held);
+}
+
+__attribute__((noinline)) static bool take_rebound(struct dlock *l)
+{
+	return take(binding_now(l));
+}
+
+__attribute__((noinline)) static int give_rebound(struct dlock *l)
+{
+	return give(l, binding_now(l));
+}
+
+static inline bool fast(struct dlock *l)
+{
+	return likely(binding_now(l) == &l->first) ? take(binding_foreseen(l)) : take_rebound(l);
 }
 
 int dlock_wait(dlock_t *l)
 {
-	return likely(fast_take(l)) ? 0 : slow_wait(l, &limit_none, false);
+	return likely(fast(l)) ? 0 : slow_wait(l, &limit_none, false);
 }
 
 int dlock_trywait(dlock_t *l)
 {
-	return likely(fast_take(l)) ? 0 : slow_wait(l, &limit_none, true);
+	return likely(fast(l)) ? 0 : slow_wait(l, &limit_none, true);
 }
 
 int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs)
@@ -49,7 +100,7 @@ int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs)
 
 	if (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME)
 		return EINVAL;
-	if (likely(fast_take(l)))
+	if (likely(fast(l)))
 		return 0;
 	if (limit_parse(&limit, clock, abs) < 0)
 		return EINVAL;
@@ -61,22 +112,7 @@ int dlock_timedwait(dlock_t *l, const struct timespec *abs)
 	return dlock_clockwait(l, CLOCK_REALTIME, abs);
 }
 
-/*
- * Ticks of 0 alone can mean that all is lost; slow_post() asks. The state is cleared first, since the
- * word may be taken by another thread through this binding as soon as it is free.
- */
 int dlock_post(dlock_t *l)
 {
-	struct binding *b = binding_now(l);
-	uint32_t serial = thread_serial();
-	uint64_t w = __atomic_load_n(&b->held, __ATOMIC_RELAXED), held = w;
-
-	if (!serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED) != (serial | b->widen))
-		return slow_post(l);
-	if ((held & LOCK_W) || !__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
-		return slow_post(l);
-	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
-	if (likely(LOCK_CAS(b->word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
-		return 0;
-	return hold_give(b, held);
+	return likely(binding_now(l) == &l->first) ? give(l, binding_foreseen(l)) : give_rebound(l);
 }

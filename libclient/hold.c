@@ -35,19 +35,19 @@ static bool hold_identical(const struct binding *b)
  */
 static unsigned hold_press(struct binding *b)
 {
-	uint64_t now;
+	uint64_t since = __atomic_load_n(&b->woken_ticks, __ATOMIC_RELAXED), now = 0;
+	unsigned how = 0;
 
-	if (!(LOCK_LOAD(b->word) & LOCK_K)) {
-		b->woken_ticks = 0;
-		return 0;
+	if (LOCK_LOAD(b->word) & LOCK_K) {
+		now = since ? since : counter_now();
+		if (counter_now() - now >= counter_force_ticks()) {
+			now = 0;
+			how = LOCK_PRESS;
+		}
 	}
-	now = counter_now();
-	if (!b->woken_ticks)
-		b->woken_ticks = now;
-	if (now - b->woken_ticks < counter_force_ticks())
-		return 0;
-	b->woken_ticks = 0;
-	return LOCK_PRESS;
+	if (now != since)
+		__atomic_store_n(&b->woken_ticks, now, __ATOMIC_RELAXED);
+	return how;
 }
 
 int hold_give(struct binding *b, uint64_t held)
