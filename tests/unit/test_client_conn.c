@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The library and its daemon: what either may do wrong, go away, come back, or lose. */
+#include "client_rig.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+static void nobody_there_is_said_at_once(void **state)
+{
+	dlock_t *l = NULL;
+
+	(void)state;
+	fake_away(&fake, true);
+	fails(ENOTCONN, dlock_open(&l, "x", NULL));
+	assert_null(l);
+	fake_away(&fake, false);
+	ok(dlock_open(&l, "x", NULL));
+	ok(dlock_close(l));
+}
+
+static int open_waiting(void *ret)
+{
+	return rig_try_open("x", WAIT_DAEMON, ret);
+}
+
+static void an_open_waits_for_the_daemon_if_asked_to(void **state)
+{
+	struct rig_thread t;
+	dlock_t *l;
+
+	(void)state;
+	fake_away(&fake, true);
+	rig_spawn(&t, open_waiting, &l);
+	nap_ms(120);
+	assert_false(rig_done(&t));
+	fake_away(&fake, false);
+	ok(rig_join(&t));
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+static void credentials_are_sent_where_the_kernel_cannot_tell(void **state)
+{
+	dlock_t *l;
+
+	(void)state;
+	FAKE_SET(&fake, nonce, true);
+	l = rig_open("x", 0);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	assert_int_equal(FAKE_GET(&fake, unnonced), 0);
+	ok(dlock_close(l));
+}
+
+static void a_clock_with_an_offset_is_refused(void **state)
+{
+	dlock_t *l;
+
+	(void)state;
+	FAKE_SET(&fake, boottime_off, 3600000000000);
+	fails(ENOTSUP, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, boottime_off, -3600000000000);
+	fails(ENOTSUP, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, boottime_off, 0);
+	ok(dlock_open(&l, "x", NULL));
+	ok(dlock_close(l));
+}
+
+static void what_the_daemon_sends_is_checked(void **state)
+{
+	dlock_t *l;
+
+	(void)state;
+	FAKE_SET(&fake, hello_error, EACCES);
+	fails(EACCES, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, hello_error, -3);
+	fails(EPROTO, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, no_descriptors, true);
+	fails(EPROTO, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, no_descriptors, false);
+	FAKE_SET(&fake, error, ENOSPC);
+	fails(ENOSPC, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, error, EPROTONOSUPPORT);
+	fails(EPROTONOSUPPORT, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, open_slot, SEG_SLOTS_MAX);
+	fails(EPROTO, dlock_open(&l, "x", NULL));
+	FAKE_SET(&fake, open_slot, 0);
+	FAKE_SET(&fake, strange_segment, true);
+	fails(EPROTO, dlock_open(&l, "strange/x", NULL));
+	FAKE_SET(&fake, strange_segment, false);
+	FAKE_SET(&fake, short_segment, true);
+	fails(EPROTO, dlock_open(&l, "short/x", NULL));
+	FAKE_SET(&fake, short_segment, false);
+	ok(dlock_open(&l, "good/x", NULL));
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+static void a_failed_open_leaves_nothing_open_at_the_daemon(void **state)
+{
+	dlock_t *l;
+
+	(void)state;
+	FAKE_SET(&fake, strange_segment, true);
+	fails(EPROTO, dlock_open(&l, "strange/x", NULL));
+	assert_int_equal(FAKE_GET(&fake, opens), 1);
+	assert_int_equal(FAKE_GET(&fake, closes), 1);
+	assert_int_equal(FAKE_GET(&fake, names[0].opens), 0);
+}
+
+static void no_descriptors_left_is_an_error_not_a_hang(void **state)
+{
+	struct rlimit old, tight;
+	dlock_t *l;
+	int r;
+
+	(void)state;
+	ok(dlock_open(&l, "one/x", NULL));
+	ok(dlock_close(l));
+	getrlimit(RLIMIT_NOFILE, &old);
+	tight = old;
+	tight.rlim_cur = (rlim_t)dup(0);         /* the lowest free one: nothing more can be had */
+	close((int)tight.rlim_cur);
+	setrlimit(RLIMIT_NOFILE, &tight);
+	r = dlock_open(&l, "one/y", NULL);
+	setrlimit(RLIMIT_NOFILE, &old);
+	ok(r);                                   /* the segment is mapped, so none is needed */
+	ok(dlock_close(l));
+}
+
+static void holds_outlive_a_restart_of_the_daemon(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *k = rig_open("y", 0), *m;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	ok(dlock_wait(l));
+	fake_away(&fake, true);
+	ok(dlock_check(l));
+	ok(dlock_post(l));                       /* cached: goes on without it */
+	ok(dlock_wait(l));
+	ok(dlock_close(k));                      /* is told later */
+	fails(ENOTCONN, dlock_open(&m, "z", NULL));
+	fake_away(&fake, false);
+	ok(dlock_open(&m, "z", NULL));
+	assert_int_equal(FAKE_GET(&fake, resumed), 1);
+	assert_int_equal(FAKE_GET(&fake, closes), 1);
+	ok(dlock_check(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+	ok(dlock_close(m));
+}
+
+static void a_daemon_that_forgot_us_means_that_holds_are_lost(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *m;
+	uint64_t old, t;
+
+	(void)state;
+	ok(dlock_wait(l));
+	old = *fake_word(&fake, "x") & LOCK_OWNER;
+	fake_away(&fake, true);
+	fake_release(&fake, "x");
+	fake_away(&fake, false);
+	ok(dlock_open(&m, "y", NULL));           /* finds out */
+	fails(ESTALE, dlock_check(l));
+	fails(ESTALE, dlock_token(l, &t));
+	ok(dlock_wait(l));
+	assert_int_not_equal(*fake_word(&fake, "x") & LOCK_OWNER, old);
+	ok(dlock_check(l));
+	ok(dlock_post(l));
+	fails(ESTALE, dlock_post(l));            /* the first hold's post */
+	fails(EPERM, dlock_post(l));
+	ok(dlock_close(l));
+	ok(dlock_close(m));
+}
+
+static void waiters_find_out_that_the_daemon_forgot_them(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *m;
+	struct rig_thread t;
+
+	(void)state;
+	ok(dlock_wait(l));
+	rig_spawn(&t, rig_wait, l);
+	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
+	fake_away(&fake, true);
+	fake_away(&fake, false);
+	ok(dlock_open(&m, "y", NULL));
+	fake_release(&fake, "x");
+	ok(rig_join(&t));
+	assert_int_equal(FAKE_GET(&fake, names[0].opens), 2);    /* x, as the first client and as the second */
+	fails(ESTALE, dlock_post(l));
+	ok(dlock_close(m));
+	ok(dlock_close(l));
+}
+
+static void a_broken_space_is_opened_anew_by_the_wait(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	struct rig_thread t;
+	uint64_t token;
+
+	(void)state;
+	ok(dlock_wait(l));
+	rig_spawn(&t, rig_wait, l);
+	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
+	fake_break(&fake, "default");
+	ok(rig_join(&t));                        /* in the new space, and its thread's end releases it there */
+	fails(ESTALE, dlock_check(l));
+	fails(ESTALE, dlock_token(l, &token));
+	fails(ESTALE, dlock_post(l));
+	fails(EPERM, dlock_post(l));
+	ok(dlock_wait(l));
+	ok(dlock_check(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+	assert_int_equal(FAKE_GET(&fake, opens), 2);
+	assert_int_equal(FAKE_GET(&fake, closes), 2);
+}
+
+static void a_broken_space_may_be_waited_on_while_the_daemon_is_away(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *fast = rig_open("x", FAILFAST);
+	struct rig_thread t;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	fake_break(&fake, "default");
+	fake_away(&fake, true);
+	fails(ENOTCONN, dlock_wait(fast));
+	fails(ENOTCONN, dlock_trywait(l));
+	rig_spawn(&t, rig_wait, l);
+	nap_ms(100);
+	assert_false(rig_done(&t));
+	fake_away(&fake, false);
+	ok(rig_join(&t));
+	ok(dlock_close(l));
+	ok(dlock_close(fast));
+}
+
+static void a_deadline_that_has_passed_is_not_relied_on(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *fast = rig_open("x", FAILFAST);
+	struct node_line *line = fake_line(&fake, "default");
+	struct timespec t;
+	struct rig_thread w;
+
+	(void)state;
+	ok(dlock_wait(l));
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	__atomic_store_n(&line->ns, (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec + 80000000, __ATOMIC_RELEASE);
+	__atomic_store_n(&line->ticks, 0, __ATOMIC_RELEASE);     /* slow but right */
+	ok(dlock_check(l));
+	ok(dlock_post(l));
+	ok(dlock_wait(l));
+	nap_ms(100);
+	fails(ESTALE, dlock_check(l));
+	ok(dlock_post(l));                       /* still there to be given back */
+	fails(ENOTCONN, dlock_wait(fast));
+	fails(EBUSY, dlock_trywait(fast));
+	t = after_ms(CLOCK_MONOTONIC, 30);
+	fails(ETIMEDOUT, dlock_clockwait(l, CLOCK_MONOTONIC, &t));
+	rig_spawn(&w, rig_wait, l);
+	nap_ms(60);
+	assert_false(rig_done(&w));
+	assert_false(*fake_word(&fake, "x") & LOCK_OWNER);
+	__atomic_store_n(&line->ns, NODE_NEVER, __ATOMIC_RELEASE);
+	__atomic_store_n(&line->ticks, UINT64_C(1) << 62, __ATOMIC_RELEASE);    /* by the counter */
+	ok(rig_join(&w));
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+	ok(dlock_close(fast));
+}
+
+static void failfast_notices_within_a_moment_that_the_daemon_is_away(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *fast = rig_open("x", FAILFAST | PROCESS);
+	struct rig_thread t;
+	long begin;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	ok(dlock_wait(l));
+	rig_spawn(&t, rig_wait, fast);
+	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
+	nap_ms(150);
+	assert_false(rig_done(&t));
+	fake_away(&fake, true);
+	begin = now_ms();
+	fails(ENOTCONN, rig_join(&t));
+	assert_in_range(now_ms() - begin, 0, 1000);
+	fails(ENOTCONN, dlock_wait(fast));
+	fake_away(&fake, false);
+	ok(dlock_post(l));
+	ok(dlock_wait(fast));                    /* reconnects where it has to */
+	ok(dlock_post(fast));
+	ok(dlock_close(l));
+	ok(dlock_close(fast));
+}
+
+static void a_silent_daemon_holds_up_no_wait_beyond_its_limit(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	struct timespec t;
+	long begin = now_ms();
+
+	(void)state;
+	fake_break(&fake, "default");
+	FAKE_SET(&fake, mute, true);
+	nap_ms(10);
+	t = after_ms(CLOCK_MONOTONIC, 50);
+	fails(ETIMEDOUT, dlock_clockwait(l, CLOCK_MONOTONIC, &t));
+	fails(EBUSY, dlock_trywait(l));
+	assert_in_range(now_ms() - begin, 50, 3000);
+	FAKE_SET(&fake, mute, false);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+/* Programs close what they do not know; the library must neither break nor write into their files. */
+static void descriptors_closed_behind_its_back_are_replaced(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	char path[100], byte;
+	int last, file[40], n = 0, keep[64], kept = 0;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	FAKE_SET(&fake, range, 1);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	/* Everything of the library's: what the fake has is known. */
+	pthread_mutex_lock(&fake.lock);
+	keep[kept++] = fake.listen;
+	keep[kept++] = fake.page_fd;
+	for (int i = 0; i < FAKE_CONNS; i++)
+		if (fake.conn[i] >= 0)
+			keep[kept++] = fake.conn[i];
+	for (uint32_t i = 1; i <= fake.n_spaces; i++) {
+		keep[kept++] = fake.spaces[i].fd;
+		keep[kept++] = fake.spaces[i].bell;
+	}
+	last = dup(0);
+	close(last);
+	for (int fd = 3; fd < last + 20; fd++) {
+		bool ours = false;
+
+		for (int i = 0; i < kept; i++)
+			ours |= keep[i] == fd;
+		if (!ours)
+			close(fd);
+	}
+	snprintf(path, sizeof path, "%s/precious", fake.dir);
+	while (n < 20) {
+		file[n] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		assert_true(file[n++] >= 0);
+	}
+	pthread_mutex_unlock(&fake.lock);
+	for (int i = 0; i < 3; i++) {
+		ok(dlock_wait(l));               /* each asks for a token, and rings */
+		ok(dlock_post(l));
+	}
+	ok(dlock_close(l));
+	assert_int_equal(pread(file[0], &byte, 1, 0), 0);        /* nothing was written into them */
+	for (int i = 0; i < n; i++)
+		ok(close(file[i]));              /* and none of them was closed */
+	unlink(path);
+}
+
+static void the_hint_keeps_its_number_when_the_name_is_opened_anew(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	int fd, again;
+	char c;
+
+	(void)state;
+	ok(dlock_fd(l, &fd));
+	fake_break(&fake, "default");
+	ok(dlock_wait(l));
+	assert_int_equal(FAKE_GET(&fake, hints), 2);
+	ok(dlock_fd(l, &again));
+	assert_int_equal(fd, again);
+	fake_hint(&fake, "x");
+	assert_int_equal(read(fd, &c, 1), 1);
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+static void one_mapping_serves_all_names_and_generations_are_kept_apart(void **state)
+{
+	dlock_t *l[20];
+	char name[20];
+
+	(void)state;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 20; i++) {
+			snprintf(name, sizeof name, "s%d/n%d", i % 2, i);
+			ok(dlock_open(&l[i], name, NULL));
+			ok(dlock_wait(l[i]));
+		}
+		for (int i = 0; i < 20; i++) {
+			ok(dlock_check(l[i]));
+			ok(dlock_post(l[i]));
+			ok(dlock_close(l[i]));
+		}
+		fake_break(&fake, "s0");
+	}
+	assert_int_equal(FAKE_GET(&fake, opens), 60);
+	assert_int_equal(FAKE_GET(&fake, closes), 60);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		test(nobody_there_is_said_at_once),
+		test(an_open_waits_for_the_daemon_if_asked_to),
+		test(credentials_are_sent_where_the_kernel_cannot_tell),
+		test(a_clock_with_an_offset_is_refused),
+		test(what_the_daemon_sends_is_checked),
+		test(a_failed_open_leaves_nothing_open_at_the_daemon),
+		test(no_descriptors_left_is_an_error_not_a_hang),
+		test(holds_outlive_a_restart_of_the_daemon),
+		test(a_daemon_that_forgot_us_means_that_holds_are_lost),
+		test(waiters_find_out_that_the_daemon_forgot_them),
+		test(a_broken_space_is_opened_anew_by_the_wait),
+		test(a_broken_space_may_be_waited_on_while_the_daemon_is_away),
+		test(a_deadline_that_has_passed_is_not_relied_on),
+		test(failfast_notices_within_a_moment_that_the_daemon_is_away),
+		test(a_silent_daemon_holds_up_no_wait_beyond_its_limit),
+		test(descriptors_closed_behind_its_back_are_replaced),
+		test(the_hint_keeps_its_number_when_the_name_is_opened_anew),
+		test(one_mapping_serves_all_names_and_generations_are_kept_apart),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Threads of one process against each other. Runs under ThreadSanitizer too. */
+#include "client_rig.h"
+
+#include <stdio.h>
+
+#define THREADS 8
+#define ROUNDS  2000
+
+static dlock_t *handle[THREADS];
+static long counter;                     /* protected by the lock alone: TSan judges */
+static int stop;
+
+static int count_up(void *arg)
+{
+	dlock_t *l = arg;
+	int r = 0;
+
+	for (int i = 0; i < ROUNDS && r == 0; i++) {
+		r = dlock_wait(l);
+		if (r)
+			break;
+		counter++;
+		r = dlock_post(l);
+	}
+	return r;
+}
+
+static void exclude(unsigned flags, bool share)
+{
+	struct rig_thread t[THREADS];
+
+	counter = 0;
+	for (int i = 0; i < THREADS; i++)
+		handle[i] = share && i ? handle[0] : rig_open("x", flags);
+	for (int i = 0; i < THREADS; i++)
+		rig_spawn(&t[i], count_up, handle[i]);
+	for (int i = 0; i < THREADS; i++)
+		ok(rig_join(&t[i]));
+	assert_int_equal(counter, THREADS * ROUNDS);
+	for (int i = 0; i < (share ? 1 : THREADS); i++)
+		ok(dlock_close(handle[i]));
+}
+
+static void one_handle_each(void **state)
+{
+	(void)state;
+	exclude(0, false);
+}
+
+static void one_handle_for_all(void **state)
+{
+	(void)state;
+	exclude(0, true);
+}
+
+static void ranges_of_three_tokens(void **state)
+{
+	(void)state;
+	FAKE_SET(&fake, range, 3);
+	exclude(ROBUST, true);
+}
+
+static void holds_of_the_process(void **state)
+{
+	(void)state;
+	exclude(PROCESS, true);
+}
+
+static int time_out_often(void *arg)
+{
+	dlock_t *l = arg;
+	int r = 0, taken = 0;
+
+	for (int i = 0; i < 300 && r == 0; i++) {
+		struct timespec t = after_ms(CLOCK_MONOTONIC, 0);
+
+		t.tv_nsec += (i * 7919) % 200000;        /* up to 0.2 ms: about when the lock comes */
+		if (t.tv_nsec >= 1000000000) {
+			t.tv_sec++;
+			t.tv_nsec -= 1000000000;
+		}
+		r = dlock_clockwait(l, CLOCK_MONOTONIC, &t);
+		if (r == ETIMEDOUT) {
+			r = 0;
+			continue;
+		}
+		counter++;
+		taken++;
+		r = r ? r : dlock_post(l);
+	}
+	return r ? -r : taken;
+}
+
+static void timing_out_as_the_lock_comes_orphans_nothing(void **state)
+{
+	struct rig_thread t[THREADS];
+	dlock_t *l = rig_open("x", 0);
+	long taken = 0;
+
+	(void)state;
+	counter = 0;
+	for (int i = 0; i < THREADS; i++)
+		rig_spawn(&t[i], time_out_often, l);
+	for (int i = 0; i < THREADS; i++) {
+		int r = rig_join(&t[i]);
+
+		assert_true(r >= 0);
+		taken += r;
+	}
+	assert_int_equal(counter, taken);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+static void cancel_ends_the_waits_of_its_handle_only(void **state)
+{
+	struct rig_thread t[4], other;
+	dlock_t *l = rig_open("x", 0), *k = rig_open("x", 0), *holder = rig_open("x", PROCESS);
+
+	(void)state;
+	ok(dlock_cancel(l));                     /* nobody there */
+	ok(dlock_wait(holder));
+	for (int i = 0; i < 4; i++)
+		rig_spawn(&t[i], rig_wait, l);
+	rig_spawn(&other, rig_wait, k);
+	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
+	nap_ms(30);
+	ok(dlock_cancel(l));
+	for (int i = 0; i < 4; i++)
+		fails(ECANCELED, rig_join(&t[i]));
+	assert_false(rig_done(&other));
+	ok(dlock_post(holder));
+	ok(rig_join(&other));
+	ok(dlock_wait(l));                       /* later waits are not affected */
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+	ok(dlock_close(k));
+	ok(dlock_close(holder));
+}
+
+static int wait_until_stopped(void *arg)
+{
+	dlock_t *l = arg;
+	int r, taken = 0;
+
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+		r = dlock_wait(l);
+		if (r == ECANCELED)
+			continue;
+		if (r != 0)
+			return -r;
+		counter++;
+		taken++;
+		r = dlock_post(l);
+		if (r != 0)
+			return -r;
+	}
+	return taken;
+}
+
+static int cancel_often(void *arg)
+{
+	for (int i = 0; i < 200; i++) {
+		dlock_cancel(arg);
+		nap_ms(1);
+	}
+	return 0;
+}
+
+static void cancels_race_with_grants(void **state)
+{
+	struct rig_thread t[4], c[2];
+	dlock_t *l = rig_open("x", 0);
+	long taken = 0;
+
+	(void)state;
+	counter = 0;
+	stop = 0;
+	for (int i = 0; i < 4; i++)
+		rig_spawn(&t[i], wait_until_stopped, l);
+	for (int i = 0; i < 2; i++)
+		rig_spawn(&c[i], cancel_often, l);
+	for (int i = 0; i < 2; i++)
+		rig_join(&c[i]);
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	for (int i = 0; i < 4; i++) {
+		int r = rig_join(&t[i]);
+
+		assert_true(r >= 0);
+		taken += r;
+	}
+	assert_int_equal(counter, taken);
+	ok(dlock_close(l));
+}
+
+static int open_and_close(void *arg)
+{
+	char name[20];
+	dlock_t *l;
+	int r = 0;
+
+	for (int i = 0; i < 100 && r == 0; i++) {
+		snprintf(name, sizeof name, "n%d", (i + *(int *)arg) % 5);
+		r = dlock_open(&l, name, NULL);
+		if (r == 0)
+			r = dlock_wait(l);
+		if (r == 0)
+			r = dlock_post(l);
+		if (r == 0)
+			r = dlock_close(l);
+	}
+	return r;
+}
+
+static void names_are_opened_and_closed_by_all_at_once(void **state)
+{
+	static int number[THREADS];
+	struct rig_thread t[THREADS];
+
+	(void)state;
+	for (int i = 0; i < THREADS; i++) {
+		number[i] = i;
+		rig_spawn(&t[i], open_and_close, &number[i]);
+	}
+	for (int i = 0; i < THREADS; i++)
+		ok(rig_join(&t[i]));
+	assert_int_equal(FAKE_GET(&fake, opens), FAKE_GET(&fake, closes));
+}
+
+static int hold_and_end(void *arg)
+{
+	return dlock_wait(arg);
+}
+
+static void threads_that_end_while_holding_pass_the_lock_on(void **state)
+{
+	struct rig_thread t[THREADS];
+	dlock_t *l = rig_open("x", 0);
+
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < THREADS; i++)
+			rig_spawn(&t[i], hold_and_end, l);       /* none of them posts */
+		for (int i = 0; i < THREADS; i++)
+			ok(rig_join(&t[i]));
+	}
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+static pthread_key_t user_key;
+static int in_destructor = -1;
+
+static void user_destructor(void *l)
+{
+	in_destructor = dlock_check(l) ? 1 : dlock_post(l);
+}
+
+static int hold_for_the_destructor(void *l)
+{
+	pthread_setspecific(user_key, l);
+	return dlock_wait(l);
+}
+
+static void destructors_of_others_still_hold(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+
+	(void)state;
+	ok(pthread_key_create(&user_key, user_destructor));
+	ok(rig_elsewhere(hold_for_the_destructor, l));
+	ok(in_destructor);
+	pthread_key_delete(user_key);
+	ok(dlock_close(l));
+}
+
+static int cancelled_in_wait(void *l)
+{
+	pthread_cancel(pthread_self());          /* stays pending: no call is a cancellation point */
+	return dlock_wait(l) || dlock_post(l) || dlock_check(l) != EPERM;
+}
+
+static void no_call_is_a_cancellation_point(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *k;
+	struct rig_thread t;
+
+	(void)state;
+	FAKE_SET(&fake, range, 1);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	rig_spawn(&t, cancelled_in_wait, l);     /* has to ask the daemon, and sleep */
+	ok(rig_join(&t));
+	assert_true(rig_done(&t));
+	ok(dlock_open(&k, "y", NULL));
+	ok(dlock_close(k));
+	ok(dlock_close(l));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		test(one_handle_each),
+		test(one_handle_for_all),
+		test(ranges_of_three_tokens),
+		test(holds_of_the_process),
+		test(timing_out_as_the_lock_comes_orphans_nothing),
+		test(cancel_ends_the_waits_of_its_handle_only),
+		test(cancels_race_with_grants),
+		test(names_are_opened_and_closed_by_all_at_once),
+		test(threads_that_end_while_holding_pass_the_lock_on),
+		test(destructors_of_others_still_hold),
+		test(no_call_is_a_cancellation_point),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
