@@ -135,9 +135,10 @@ static int decide(struct session_record *r, bool known, const struct boot_place 
 {
 	struct ledger_identity ledger = { 0 };
 	int ledger_error = ledger_peek(rundir_fd, &ledger), e = 0;
-	enum boot_case what = known ? compare(r, here, &ledger, ledger_error) : BOOT_FIRST;
+	enum boot_case what = known ? compare(r, here, &ledger, ledger_error)
+			      : ledger_error == 0 ? BOOT_ROLLED : BOOT_FIRST;
 
-	if (what == BOOT_FIRST || what == BOOT_COPIED)
+	if (!known || what == BOOT_COPIED)
 		e = files_random(r->node_id, sizeof r->node_id);
 	if (what == BOOT_ADOPTED) {
 		r->incarnation++;

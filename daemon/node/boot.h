@@ -13,7 +13,7 @@
  *   BOOT_LOST      the same boot, but the ledger is missing: what was held is lost, not released
  *   BOOT_COPIED    the state directory is not where it was made, or on another machine
  *   BOOT_FOREIGN   a ledger is there, but it is of another session, or itself a copy
- *   BOOT_ROLLED    the ledger knows of higher epochs than the store: the store is an older copy
+ *   BOOT_ROLLED    the ledger knows of later runs than the store: that is an older copy, or was removed
  */
 #ifndef DLOCK_BOOT_H
 #define DLOCK_BOOT_H
