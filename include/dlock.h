@@ -212,8 +212,8 @@ int dlock_token(dlock_t *l, uint64_t *ret);
 int dlock_fd(dlock_t *l, int *ret);
 
 /*
- * Does anybody else wait for the lock? 0: nobody. EBUSY: somebody does, on this node or another, or
- * did until a moment ago. Anybody may ask. Costs some nanoseconds.
+ * Does anybody else wait for the lock? 0: nobody. EBUSY: somebody does, on this node or another; or
+ * did, and left during the present hold or shortly before it. Anybody may ask. Costs some nanoseconds.
  */
 int dlock_wanted(dlock_t *l);
 

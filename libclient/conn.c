@@ -48,16 +48,33 @@ static struct {
 static pthread_mutex_t attach = PTHREAD_MUTEX_INITIALIZER;
 static int attach_cancel_state, attach_errno;    /* of its holder */
 
+#ifdef __SANITIZE_THREAD__               /* which does not know pthread_mutex_clocklock() */
+static int mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *at)
+{
+	while (pthread_mutex_trylock(m) != 0) {
+		const struct limit l = {
+			.clock = clock,
+			.until_ns = (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec,
+		};
+
+		if (limit_nap(&l, 1000000) < 0)
+			return ETIMEDOUT;
+	}
+	return 0;
+}
+#else
+#define mutex_clocklock pthread_mutex_clocklock
+#endif
+
 int attach_lock(const struct limit *limit)
 {
 	int saved = errno, state, r = 0;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	while (pthread_mutex_trylock(&attach) != 0) {
-		uint64_t ns = limit_slice(limit, SLICE_NS);
-		struct timespec at = limit_timespec(ns);
+		struct timespec at = limit_timespec(limit_slice(limit, SLICE_NS));
 
-		if (pthread_mutex_clocklock(&attach, limit->clock, &at) == 0)
+		if (mutex_clocklock(&attach, limit->clock, &at) == 0)
 			break;
 		r = limit_over(limit);
 		if (r < 0) {

@@ -389,7 +389,7 @@ static void *fake_run(void *arg)
 {
 	struct fake *f = arg;
 
-	while (!FAKE_GET(f, stop)) {
+	while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
 		struct pollfd p[1 + FAKE_CONNS + FAKE_SPACES];
 		int n = 0, conn[FAKE_CONNS], n_conn = 0;
 
@@ -482,7 +482,7 @@ void fake_stop(struct fake *f)
 {
 	char path[100];
 
-	FAKE_SET(f, stop, true);
+	__atomic_store_n(&f->stop, true, __ATOMIC_RELEASE);
 	pthread_join(f->thread, NULL);
 	hang_up(f);
 	if (f->listen >= 0)

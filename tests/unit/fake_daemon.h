@@ -69,8 +69,20 @@ struct fake {
 void fake_start(struct fake *f);
 void fake_stop(struct fake *f);
 
-#define FAKE_SET(f, knob, value) __atomic_store_n(&(f)->knob, (value), __ATOMIC_SEQ_CST)
-#define FAKE_GET(f, counter) __atomic_load_n(&(f)->counter, __ATOMIC_SEQ_CST)
+/* Its thread holds the lock while it does anything. */
+#define FAKE_SET(f, knob, value)                                                               \
+	do {                                                                                   \
+		pthread_mutex_lock(&(f)->lock);                                                \
+		(f)->knob = (value);                                                           \
+		pthread_mutex_unlock(&(f)->lock);                                              \
+	} while (0)
+#define FAKE_GET(f, counter) ({                                                                \
+	__typeof__((f)->counter) value_;                                                       \
+	pthread_mutex_lock(&(f)->lock);                                                        \
+	value_ = (f)->counter;                                                                 \
+	pthread_mutex_unlock(&(f)->lock);                                                      \
+	value_;                                                                                \
+})
 
 uint64_t *fake_word(struct fake *f, const char *name);   /* in the space "default" */
 struct seg_slot *fake_slot(struct fake *f, const char *name);

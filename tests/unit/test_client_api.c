@@ -257,6 +257,8 @@ static void wanted_shows_a_waiter(void **state)
 	struct rig_thread t;
 
 	(void)state;
+	ok(dlock_wait(l));
+	ok(dlock_post(l));                       /* this thread itself has waited, for the first token */
 	ok(dlock_wanted(l));
 	ok(dlock_wait(l));
 	ok(dlock_wanted(l));
