@@ -119,6 +119,24 @@ else
 	ok 0 'show of a name in a closed space ends with EX_NOPERM # SKIP needs root and setpriv'
 fi
 
+# --- completion ---
+
+# complete WORDS...: what bash offers for the last of them.
+complete_words() (
+	PATH=$(dirname "$dlock"):$PATH
+	# shellcheck source=/dev/null
+	. "${srctree:?}/scripts/completions/dlock.bash"
+	COMP_WORDS=(dlock "$@") COMP_CWORD=$#
+	_dlock
+	printf '%s\n' "${COMPREPLY[@]}" >"$out"
+)
+complete_words s && [ "$(sort "$out" | tr '\n' ' ')" = 'show status ' ] && complete_words ls --n && has '^--names$' &&
+	complete_words show private/n0000001 && [ "$(wc -l <"$out")" = 3 ] && complete_words watch n00000002 &&
+	[ "$(cat "$out")" = n00000002 ] && complete_words ls pri && [ "$(cat "$out")" = private ] &&
+	complete_words run -w 3 default/n00000007 && [ "$(cat "$out")" = default/n00000007 ] &&
+	complete_words run -w 3 n00000007 true-nothing-is-called-so && [ -z "$(cat "$out")" ]
+ok $? 'bash completes commands, options, spaces and names'
+
 # --- colours ---
 
 dl 0 status && ! grep -q $'\033' "$out"
