@@ -224,7 +224,8 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	if (name->holder)
 		put(&b, "holder", format_party(name->holder));
 	put(&b, "waiters", format_waiters(name->waiters, name->n_waiters < max ? name->n_waiters : max));
-	put_number(&b, "waiterCount", name->n_waiting > name->n_waiters ? name->n_waiting : name->n_waiters);
+	put_number(&b, "waiterCount",
+		   name->n_waiting > name->n_waiters ? name->n_waiting : name->n_waiters);
 	return b.o;
 }
 

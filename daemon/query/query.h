@@ -101,7 +101,10 @@ struct query_source {
 	 * primary group. Of a space that does not exist: either.
 	 */
 	bool (*may_see)(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups);
-	/* For the operator: a caller was turned away. syslog's priorities. May come often. NULL: nobody wants to know. */
+	/*
+	 * For the operator: a caller was turned away. syslog's priorities. Whoever connects can cause
+	 * it, so it has to be limited. NULL: nobody wants to know.
+	 */
 	void (*log)(void *arg, int priority, const char *text);
 };
 
