@@ -41,12 +41,22 @@ static void adopt_opens(struct shm *shm)
 	}
 }
 
-void adopt_clients(struct shm *shm)
+/*
+ * Where it cannot be found out (no descriptors, no memory) nobody is declared dead: whoever were
+ * alive would go on in a lock that another is given.
+ */
+int adopt_clients(struct shm *shm)
 {
 	adopt_opens(shm);
-	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.clients, i)); i = next)
-		if (client_adopt(shm, next) < 0)
+	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.clients, i)); i = next) {
+		int r = client_adopt(shm, next);
+
+		if (r == -ESRCH)
 			client_gone(shm, next, "it ended while no daemon was there");
+		else if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static bool owner_is_real(struct space *s, uint32_t slot, uint32_t client)

@@ -27,28 +27,40 @@
 #define SO_PEERPIDFD 77
 #endif
 
+/* How often an anchor that seems to be there still is looked at again: after 1, 2, 4 .. 512 ms. */
+#define RECHECKS     10
+#define RECHECK_SPAN NSEC_PER_MSEC
+
 /* --- who it is --- */
 
-/* Field 22 of /proc/PID/stat; 0 where the process cannot be seen. */
-static uint64_t start_time(pid_t pid)
+static bool is_shortage(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
+/* Field 22 of /proc/PID/stat; 0 where the process cannot be seen. Fails for want of a descriptor only. */
+static int start_time(pid_t pid, uint64_t *ret)
 {
 	char path[40], text[1024], *at;
 	unsigned long long t = 0;
 	ssize_t n;
 	int fd;
 
-	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-	fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-	if (fd < 0)
+	*ret = 0;
+	if (pid <= 0)
 		return 0;
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return is_shortage(-errno) ? -errno : 0;
 	n = read(fd, text, sizeof text - 1);
 	close(fd);
 	text[n > 0 ? n : 0] = 0;
 	at = strrchr(text, ')');         /* the command's name may hold anything */
 	if (at && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-			 &t) != 1)
-		t = 0;
-	return t;
+			 &t) == 1)
+		*ret = t;
+	return 0;
 }
 
 /* The pid behind a pidfd, as it is called here. */
@@ -130,21 +142,39 @@ static void anchor_path(char *ret, size_t n, uint32_t index)
 	snprintf(ret, n, "%u", index);
 }
 
-/* A new inode each time: an index that is used again has nothing to do with its last anchor. */
-static int anchor_make(struct shm *shm, uint32_t index)
+static int anchor_create(struct shm *shm, const char *path)
 {
-	char path[16];
 	int fd, r = 0;
 
-	anchor_path(path, sizeof path, index);
 	if (unlinkat(shm->anchor_dirfd, path, 0) < 0 && errno != ENOENT)
 		return -errno;
 	fd = openat(shm->anchor_dirfd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, 4096) < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+	if (ftruncate(fd, 4096) < 0)
 		r = -errno;
-	if (r < 0) {
+	close(fd);
+	return r;
+}
+
+/*
+ * A new inode each time: an index that is used again has nothing to do with its last anchor. What
+ * the client gets is only for reading, so that nobody fills the run directory through it.
+ */
+static int anchor_make(struct shm *shm, uint32_t index)
+{
+	char path[16];
+	int fd, r;
+
+	anchor_path(path, sizeof path, index);
+	r = anchor_create(shm, path);
+	if (r < 0)
+		return r;
+	fd = openat(shm->anchor_dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		r = -errno;
 		close(fd);
 		return r;
 	}
@@ -152,29 +182,62 @@ static int anchor_make(struct shm *shm, uint32_t index)
 }
 
 /*
- * Is the description that we locked for the client still open somewhere? Asked through one that is
- * only for reading: its own end is no IN_CLOSE_WRITE, so that asking does not raise the question.
+ * Is the description that we locked for the client still open somewhere? Asked through one for
+ * writing: its own end is no IN_CLOSE_NOWRITE, so that asking does not raise the question.
  */
-bool client_anchored(struct shm *shm, uint32_t index)
+int client_anchored(struct shm *shm, uint32_t index)
 {
 	char path[16];
-	bool held;
-	int fd;
+	int fd, r;
 
 	anchor_path(path, sizeof path, index);
-	fd = openat(shm->anchor_dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	fd = openat(shm->anchor_dirfd, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return errno != ENOENT;  /* no descriptors: then the pidfd has to tell */
-	held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+		return errno == ENOENT ? 0 : -errno;
+	r = flock(fd, LOCK_SH | LOCK_NB) < 0 ? errno == EWOULDBLOCK ? 1 : -errno : 0;
 	close(fd);
-	return held;
+	return r;
+}
+
+/*
+ * The kernel tells of a description's end just before it gives up the lock. So one whose anchor
+ * still seems to be there is looked at again, and for longer where descriptors were short.
+ */
+static void anchor_check(struct shm *shm, uint32_t index)
+{
+	struct client *c = shm->clients[index];
+	int r = client_anchored(shm, index);
+
+	if (r == 0) {
+		client_gone(shm, index, "its address space ended");
+		return;
+	}
+	if (r > 0 && c->suspect)
+		c->suspect--;
+	if (c->suspect && !shm->anchor_timer.queued)
+		loop_timer_set(shm->loop, &shm->anchor_timer, loop_now(shm->loop) + (RECHECK_SPAN << (RECHECKS - c->suspect)));
+}
+
+static void anchor_suspect(struct shm *shm, uint32_t index)
+{
+	shm->clients[index]->suspect = RECHECKS;
+	anchor_check(shm, index);
+}
+
+void client_recheck(void *arg)
+{
+	struct shm *shm = arg;
+
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
+		if (shm->clients[i] && shm->clients[i]->suspect)
+			anchor_check(shm, i);
 }
 
 static void anchors_check_all(struct shm *shm)
 {
 	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
-		if (shm->clients[i] && !client_anchored(shm, i))
-			client_gone(shm, i, "its address space ended");
+		if (shm->clients[i])
+			anchor_suspect(shm, i);
 }
 
 void client_anchor_events(void *arg, const void *data, ssize_t n)
@@ -193,8 +256,8 @@ void client_anchor_events(void *arg, const void *data, ssize_t n)
 			return;
 		}
 		index = ev.len ? (uint32_t)strtoul(name, NULL, 10) : 0;
-		if (index && index < SEG_CLIENTS_MAX && shm->clients[index] && !client_anchored(shm, index))
-			client_gone(shm, index, "its address space ended");
+		if (index && index < SEG_CLIENTS_MAX && shm->clients[index])
+			anchor_suspect(shm, index);
 	}
 }
 
@@ -236,6 +299,7 @@ void client_free(struct client *c)
 	loop_unwatch(c->watch);
 	if (c->pidfd >= 0)
 		close(c->pidfd);
+	hint_close_all(c);
 	free(c->spaces);
 	free(c);
 }
@@ -264,9 +328,10 @@ int client_new(struct shm *shm, struct peer *p, uint32_t flags, struct client **
 	rec->pid = p->pid;
 	rec->uid = p->uid;
 	rec->gid = p->gid;
-	rec->start_time = start_time(p->pid);
 	rec->attached_ns = loop_now(shm->loop);
-	r = files_random(rec->nonce, sizeof rec->nonce);
+	r = start_time(p->pid, &rec->start_time);
+	if (r == 0)
+		r = files_random(rec->nonce, sizeof rec->nonce);
 	if (r == 0)
 		r = client_watch(shm, c);
 	if (r < 0) {
@@ -299,27 +364,42 @@ static void client_areas_adopt(struct shm *shm, struct client *c)
 	}
 }
 
+/* -ESRCH: another process has that pid by now, or none. */
+static int adopt_process(const struct ledger_client *rec, int *ret_pidfd)
+{
+	uint64_t started;
+	int pidfd = (int)syscall(SYS_pidfd_open, rec->pid, 0), r;
+
+	if (pidfd < 0)
+		return is_shortage(-errno) ? -errno : -ESRCH;
+	r = start_time(rec->pid, &started);
+	if (r == 0 && started != rec->start_time)
+		r = -ESRCH;
+	if (r < 0)
+		close(pidfd);
+	else
+		*ret_pidfd = pidfd;
+	return r;
+}
+
 /* The same process as before? Then it has the pid, the start time and the address space of then. */
 int client_adopt(struct shm *shm, uint32_t index)
 {
 	const struct ledger_client *rec = ledger_client(&shm->ledger, index);
 	struct client *c;
-	int pidfd = -1, r;
+	int pidfd = -1, r = client_anchored(shm, index);
 
-	if (!client_anchored(shm, index))
-		return -ESRCH;
+	if (r <= 0)
+		return r < 0 ? r : -ESRCH;
 	if (!(rec->flags & CLIENT_INHERIT) && rec->pid > 0) {
-		pidfd = (int)syscall(SYS_pidfd_open, rec->pid, 0);
-		if (pidfd < 0)
-			return errno == EMFILE || errno == ENFILE ? -errno : -ESRCH;
-		if (start_time(rec->pid) != rec->start_time) {
-			close(pidfd);
-			return -ESRCH;
-		}
+		r = adopt_process(rec, &pidfd);
+		if (r < 0)
+			return r;
 	}
 	c = calloc(1, sizeof *c);
 	if (!c) {
-		close(pidfd);
+		if (pidfd >= 0)
+			close(pidfd);
 		return -ENOMEM;
 	}
 	c->index = index;

@@ -60,9 +60,10 @@ int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot,
 
 	if (!open)
 		return -EINVAL;
+	/* First of all, so that the FIFO is removed whatever happens now. */
+	__atomic_fetch_or(&ledger_open_at(&shm->ledger, open)->flags, OPEN_HINT, __ATOMIC_RELEASE);
 	if (!hint_find(c, s->id, slot) && !hint_make(c, shm, s->id, slot))
 		return -EMFILE;
-	ledger_open_at(&shm->ledger, open)->flags |= OPEN_HINT;
 	hint_path(path, sizeof path, c->index, s->id, slot);
 	fd = files_fifo(shm->hint_dirfd, path);
 	if (fd < 0)
@@ -124,5 +125,16 @@ void hint_adopt(struct client *c, struct shm *shm)
 
 		if ((o->flags & OPEN_HINT) && !hint_find(c, o->space, o->slot))
 			hint_make(c, shm, o->space, o->slot);
+	}
+}
+
+void hint_close_all(struct client *c)
+{
+	struct hint *h;
+
+	while ((h = c->hints)) {
+		c->hints = h->next;
+		close(h->fd);
+		free(h);
 	}
 }

@@ -37,7 +37,7 @@ static int watch_anchors(struct shm *shm)
 	if (shm->inotify < 0)
 		return -errno;
 	__builtin_snprintf(path, sizeof path, "/proc/self/fd/%d", shm->anchor_dirfd);
-	if (inotify_add_watch(shm->inotify, path, IN_CLOSE_WRITE | IN_ONLYDIR) < 0)
+	if (inotify_add_watch(shm->inotify, path, IN_CLOSE_NOWRITE | IN_ONLYDIR) < 0)
 		return -errno;
 	return loop_read_start(shm->loop, shm->inotify, 65536, client_anchor_events, shm, &shm->inotify_read);
 }
@@ -85,6 +85,8 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	shm->ops = *ops;
 	shm->config = *config;
 	shm->dirfd = shm->anchor_dirfd = shm->hint_dirfd = shm->inotify = shm->listen_fd = -1;
+	shm->page.fd = -1;
+	loop_timer_init(&shm->anchor_timer, client_recheck, shm);
 	r = sigbus_install();
 	if (r == 0)
 		r = open_dirs(shm);
@@ -114,7 +116,10 @@ void shm_each_lease(struct shm *shm, void (*fn)(void *arg, struct space *s, uint
 
 int shm_start(struct shm *shm, int listen_fd)
 {
-	adopt_clients(shm);
+	int r = adopt_clients(shm);
+
+	if (r < 0)
+		return r;
 	shm->running = true;
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (shm->spaces[i] && !shm->spaces[i]->broken)
@@ -124,8 +129,11 @@ int shm_start(struct shm *shm, int listen_fd)
 
 void shm_done(struct shm *shm)
 {
+	if (!shm->loop)
+		return;                  /* shm_init() was never called */
 	conn_close_all(shm);
 	loop_read_stop(shm->inotify_read);
+	loop_timer_cancel(shm->loop, &shm->anchor_timer);
 	for (uint32_t i = 0; i < SEG_CLIENTS_MAX; i++) {
 		client_free(shm->clients[i]);
 		shm->clients[i] = NULL;

@@ -98,6 +98,7 @@ struct shm {
 	int hint_dirfd;                  /* RUN/hint */
 	int inotify;
 	struct loop_read *inotify_read;
+	struct loop_timer anchor_timer;
 	struct ledger ledger;
 	struct page page;
 	struct space *spaces[LEDGER_SPACES_MAX];
@@ -196,6 +197,7 @@ struct client {
 	int pidfd;                       /* -1: liveness is the anchor's alone */
 	struct loop_watch *watch;
 	struct conn *conn;               /* NULL: none at present */
+	uint8_t suspect;                 /* how often its anchor is still to be looked at */
 	struct hint *hints;
 	uint16_t *spaces;                /* in which it has its area */
 	uint16_t n_spaces, spaces_cap;
@@ -216,18 +218,19 @@ int client_new(struct shm *shm, struct peer *peer, uint32_t flags, struct client
 int peer_identify(struct shm *shm, int fd, struct peer *ret);   /* -ENOTSUP: it must answer a nonce first */
 int peer_pidfd(struct peer *p);          /* by pid; to be confirmed by the nonce */
 void peer_done(struct peer *p);
-int client_adopt(struct shm *shm, uint32_t index);         /* -ESRCH: it is gone */
+int client_adopt(struct shm *shm, uint32_t index);         /* -ESRCH: it is gone; anything else: that cannot be found out now */
 void client_gone(struct shm *shm, uint32_t index, const char *why);
 int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
 		uint32_t *ret_slot);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
 void client_free(struct client *c);      /* the record stays */
-bool client_anchored(struct shm *shm, uint32_t index);
+int client_anchored(struct shm *shm, uint32_t index);      /* 1, 0; or negative: that cannot be found out now */
+void client_recheck(void *arg);
 void client_anchor_events(void *arg, const void *data, ssize_t n);
 
 /* --- adopt.c --- */
 
-void adopt_clients(struct shm *shm);     /* finds out who of the ledger's clients is still there */
+int adopt_clients(struct shm *shm);      /* finds out who of the ledger's clients is still there */
 void adopt_words(struct space *s);       /* what the ledger and the living say against what the words say */
 void adopt_end(int shm_dirfd);           /* an earlier session's segments: closed, and their sleepers woken */
 
@@ -244,6 +247,7 @@ void hint_ring(struct shm *shm, struct space *s, uint32_t slot);         /* to t
 void hint_ring_all(struct shm *shm, struct space *s);
 void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot);  /* c: NULL where it was not adopted */
 void hint_adopt(struct client *c, struct shm *shm);
+void hint_close_all(struct client *c);   /* the FIFOs stay */
 
 void shm_tell(struct shm *shm, const char *what, const struct space *s, uint32_t slot, pid_t pid,
 	      uint64_t token, const char *detail);

@@ -121,6 +121,7 @@ static int start(struct rig *r, bool fresh)
 {
 	struct shm_ops ops = { r, core_want, core_unused, core_event };
 
+	r->listener = -1;
 	r->shm = calloc(1, sizeof *r->shm);
 	assert_non_null(r->shm);
 	assert_int_equal(loop_create(&r->loop), 0);
@@ -136,9 +137,9 @@ static int serve(struct rig *r)
 	snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/dlockd.sock", r->rundir);
 	unlink(a.sun_path);
 	r->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_int_equal(bind(r->listener, (struct sockaddr *)&a, sizeof a), 0);
-	assert_int_equal(chmod(a.sun_path, 0666), 0);
-	assert_int_equal(listen(r->listener, 4096), 0);
+	if (r->listener < 0 || bind(r->listener, (struct sockaddr *)&a, sizeof a) < 0 ||
+	    chmod(a.sun_path, 0666) < 0 || listen(r->listener, 4096) < 0)
+		return -EBADF;
 	return shm_start(r->shm, r->listener);
 }
 
@@ -164,7 +165,8 @@ void rig_stop(struct rig *r)
 	shm_done(r->shm);
 	free(r->shm);
 	loop_free(r->loop);
-	close(r->listener);
+	if (r->listener >= 0)
+		close(r->listener);
 	r->shm = NULL;
 	r->loop = NULL;
 }
