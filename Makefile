@@ -59,7 +59,7 @@ help:
 	@echo 'make demo          installs what is missing, builds, shows what dlock does'
 	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
 	@echo 'make sanitize      the tests under ASan and UBSan, then the threaded ones under TSan'
-	@echo 'make bench         the measurements (T=pattern: some)'
+	@echo 'make bench         measures, and writes docs/BENCHMARKS.md (B=pattern: some rows only)'
 	@echo 'make install       to DESTDIR, under PREFIX (/usr/local); make uninstall takes it away'
 	@echo 'make clean, tags'
 	@echo 'make FOLDER/NAME   one program, library or test; make FOLDER/: the objects of one folder'
