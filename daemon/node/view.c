@@ -172,8 +172,6 @@ static size_t waitings_first(const struct waitings *w, uint32_t slot)
 
 /* --- one name --- */
 
-#define WAITERS_SHOWN 256
-
 static void show_name(const struct node *n, const struct space *s, uint32_t slot,
 		      const struct waitings *w, query_name_fn fn, void *ctx)
 {
@@ -183,8 +181,8 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	struct name_text t = name_text(s, slot);
 	char name[ATTACH_NAME_MAX + 1];
 	struct party holder;
-	struct query_party *waiters = calloc(WAITERS_SHOWN, sizeof *waiters);
-	struct party *parties = calloc(WAITERS_SHOWN, sizeof *parties);
+	struct query_party *waiters = calloc(QUERY_WAITERS_MAX, sizeof *waiters);
+	struct party *parties = calloc(QUERY_WAITERS_MAX, sizeof *parties);
 	struct query_name q = { .space = s->name, .name = name, .kind = "lock" };
 
 	snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
@@ -196,11 +194,11 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 		holder.q.token = q.token;
 		q.holder = &holder.q;
 	}
-	for (size_t i = waitings_first(w, slot); waiters && parties && i < w->n && w->v[i].slot == slot &&
-	     q.n_waiters < WAITERS_SHOWN; i++) {
+	for (size_t i = waitings_first(w, slot); i < w->n && w->v[i].slot == slot; i++) {
 		struct party *p = &parties[q.n_waiters];
 
-		if (!party_of(n, w->v[i].client, p))
+		q.n_waiting++;
+		if (!waiters || !parties || q.n_waiters == QUERY_WAITERS_MAX || !party_of(n, w->v[i].client, p))
 			continue;
 		p->q.since_ms = w->v[i].since && w->v[i].since <= now ? (now - w->v[i].since) / NSEC_PER_MSEC : 0;
 		waiters[q.n_waiters++] = p->q;

@@ -19,15 +19,6 @@
 /* How many have each name open; an open whose name is gone was being closed. */
 static void adopt_opens(struct shm *shm)
 {
-	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
-		struct space *s = shm->spaces[i];
-
-		for (uint32_t n = 0; s && !s->broken && (n = table_next(&s->names, n));) {
-			name_at(s, n)->opens = 0;
-			name_at(s, n)->ref = UINT32_MAX;
-			name_at(s, n)->state = name_at(s, n)->count ? NAME_LEASED : NAME_IDLE;
-		}
-	}
 	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.opens, i)); i = next) {
 		const struct ledger_open *o = ledger_open_at(&shm->ledger, next);
 		struct space *s = shm->spaces[o->space];

@@ -72,6 +72,13 @@ void name_index(struct space *s)
 {
 	uint32_t n = 64;
 
+	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
+		struct ledger_name *name = name_at(s, i);
+
+		name->opens = 0;
+		name->ref = UINT32_MAX;
+		name->state = name->count ? NAME_LEASED : NAME_IDLE;
+	}
 	while (n < s->names.n)
 		n *= 2;
 	name_rehash(s, n);

@@ -172,7 +172,7 @@ static inline bool name_is(const struct space *s, uint32_t slot)
 struct name_text name_text(const struct space *s, uint32_t slot);
 uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
-void name_index(struct space *s);        /* makes the hash anew from the table */
+void name_index(struct space *s);        /* makes anew what the table does not keep over a restart */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
 
