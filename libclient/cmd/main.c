@@ -11,6 +11,7 @@ static const struct command {
 	int (*main)(int argc, char **argv);
 	const char *does;
 } commands[] = {
+	{ "run", cmd_run, "a command while holding a lock" },
 	{ "status", cmd_status, "this node: daemon, store, spaces, links" },
 	{ "ls", cmd_ls, "names, with who holds them and who waits" },
 	{ "show", cmd_show, "one name" },

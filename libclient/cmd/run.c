@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* dlock run: its options, as those of flock(1), and the taking of the lock. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "cmd.h"
+#include "run.h"
+
+#define ANCHOR_FD     250                /* out of the way of scripts, which count theirs from 3 */
+#define SECONDS_MAX   1e9
+#define GRACE_S_MAX   1e6
+#define GRACE_MS      1000
+
+/* Of the library, for this command alone: what has the descriptor open keeps this client alive. */
+int dlock_internal_inherit(int *ret_fd);
+
+static const char help[] =
+"Usage: dlock run [OPTIONS] NAME [--] COMMAND [ARGUMENT...]\n"
+"       dlock run [OPTIONS] NAME -c 'SHELL COMMAND'\n\n"
+"Runs a command while holding the lock NAME (SPACE/NAME, or NAME in the space default), until the\n"
+"command and all its descendants have ended. If this process is killed, so are they.\n\n"
+"  -n, --nonblock               fail at once if the lock is held by another\n"
+"  -w, --wait SECONDS           fail after so long (fractions too)\n"
+"  -E, --conflict-exit-code N   the exit code of that failure (default 1)\n"
+"  -o, --close                  the command's descendants do not hold the lock, and may outlive the run\n"
+"  -c, --command 'TEXT'         run TEXT with $SHELL, or /bin/sh\n"
+"      --grace SECONDS          between TERM and KILL, when the hold is lost (default 1) or TERM ends the run\n"
+"                               (only if given)\n"
+"  -h, --help\n\n"
+"The command finds DLOCK_NAME, DLOCK_SPACE and DLOCK_TOKEN in its environment. The exit code is its own;\n"
+"128+N: ended by signal N; 126, 127: it cannot be run, there is none; 75: the hold was lost.\n";
+
+struct run_options {
+	bool try;
+	bool limited;
+	double wait_s;
+	int conflict_code;
+	char *shell_command;
+};
+
+static int misused(const char *why, const char *what)
+{
+	fprintf(stderr, "dlock run: %s%s%s; see dlock run --help\n", why, what ? " " : "", what ? what : "");
+	return EX_USAGE;
+}
+
+/* --- Options --- */
+
+enum { OPT_GRACE = 256, OPT_SEM, OPT_ELECT };
+
+static const struct option known[] = {
+	{ "nonblock", no_argument, NULL, 'n' },
+	{ "nonblocking", no_argument, NULL, 'n' },
+	{ "nb", no_argument, NULL, 'n' },
+	{ "wait", required_argument, NULL, 'w' },
+	{ "timeout", required_argument, NULL, 'w' },
+	{ "conflict-exit-code", required_argument, NULL, 'E' },
+	{ "close", no_argument, NULL, 'o' },
+	{ "command", required_argument, NULL, 'c' },
+	{ "exclusive", no_argument, NULL, 'x' },
+	{ "shared", no_argument, NULL, 's' },
+	{ "grace", required_argument, NULL, OPT_GRACE },
+	{ "sem", required_argument, NULL, OPT_SEM },
+	{ "elect", no_argument, NULL, OPT_ELECT },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 }
+};
+
+static bool seconds_parse(const char *text, double max, double *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtod(text, &end);
+	return end != text && !*end && isfinite(*ret) && *ret >= 0 && *ret <= max;
+}
+
+static bool code_parse(const char *text, int *ret)
+{
+	char *end;
+	long code = strtol(text, &end, 10);
+
+	*ret = (int)code;
+	return end != text && !*end && code >= 0 && code <= 255;
+}
+
+/* Negative: go on. Otherwise an exit code. */
+static int option_take(int c, struct run *run, struct run_options *o)
+{
+	double grace_s;
+
+	switch (c) {
+	case 'n':
+		o->try = true;
+		return -1;
+	case 'w':
+		o->limited = true;
+		return seconds_parse(optarg, SECONDS_MAX, &o->wait_s) ? -1 : misused("not a number of seconds:", optarg);
+	case 'E':
+		return code_parse(optarg, &o->conflict_code) ? -1 : misused("not an exit code (0 to 255):", optarg);
+	case 'o':
+		run->closes = true;
+		return -1;
+	case 'c':
+		o->shell_command = optarg;
+		return -1;
+	case 'e': case 'x':
+		return -1;                       /* the only mode that there is, as in flock(1) */
+	case OPT_GRACE:
+		if (!seconds_parse(optarg, GRACE_S_MAX, &grace_s))
+			return misused("not a number of seconds:", optarg);
+		run->ends = true;
+		run->grace_ms = (unsigned)(grace_s * 1000);
+		return -1;
+	case 's':
+		return misused("shared locks are not in this release: -s", NULL);
+	case OPT_SEM:
+		return misused("semaphores are not in this release: --sem", NULL);
+	case OPT_ELECT:
+		return misused("elections are not in this release: --elect", NULL);
+	case 'h':
+		fputs(help, stdout);
+		return 0;
+	}
+	return misused("unknown option", NULL);
+}
+
+static void shell_set(struct run *run, char *text)
+{
+	static char *argv[4];
+	char *shell = getenv("SHELL");
+
+	argv[0] = shell && *shell ? shell : "/bin/sh";
+	argv[1] = "-c";
+	argv[2] = text;
+	run->argv = argv;
+}
+
+/* NAME [--] COMMAND..., NAME -c TEXT, or NAME alone after -c. Negative: go on. */
+static int operands_take(int n, char **at, struct run *run, const struct run_options *o)
+{
+	if (n < 1)
+		return misused("a name is missing", NULL);
+	run->name = *at++;
+	n--;
+	if (n > 0 && !o->shell_command && (strcmp(*at, "-c") == 0 || strcmp(*at, "--command") == 0)) {
+		if (n != 2)
+			return misused("-c takes exactly one argument", NULL);
+		shell_set(run, at[1]);
+		return -1;
+	}
+	if (n > 0 && strcmp(*at, "--") == 0) {
+		at++;
+		n--;
+	}
+	if (o->shell_command) {
+		if (n > 0)
+			return misused("with -c there is no command behind the name:", *at);
+		shell_set(run, o->shell_command);
+		return -1;
+	}
+	if (n < 1)
+		return misused("a command is missing", NULL);
+	run->argv = at;
+	return -1;
+}
+
+static int parse(int argc, char **argv, struct run *run, struct run_options *o)
+{
+	int c, r = -1;
+
+	opterr = 0;
+	while (r < 0 && (c = getopt_long(argc, argv, "+:nw:E:oc:exsh", known, NULL)) != -1) {
+		if (c == '?' || c == ':')
+			return misused(c == ':' ? "an argument is missing after" : "unknown option", argv[optind - 1]);
+		r = option_take(c, run, o);
+	}
+	return r < 0 ? operands_take(argc - optind, argv + optind, run, o) : r;
+}
+
+/* --- The lock --- */
+
+static int say(const struct run *run, const char *why, int code)
+{
+	fprintf(stderr, "dlock run: %s: %s\n", run->name, why);
+	return code;
+}
+
+static int failed(const struct run *run, int error)
+{
+	switch (error) {
+	case EINVAL:
+		return say(run, "not a name (SPACE/NAME, or NAME)", EX_USAGE);
+	case ENAMETOOLONG:
+		return say(run, "too long: a space has up to 64 bytes, a name up to 255", EX_USAGE);
+	case ENOTCONN:
+		fprintf(stderr, "dlock run: there is no daemon at %s/dlockd.sock. Start it (systemctl start dlockd), "
+			"or set DLOCK_RUN_DIR\n", client_run_dir());
+		return EX_UNAVAILABLE;
+	case EACCES:
+		return say(run, "you may not use this space (its owner, group and mode: dlock status)", EX_NOPERM);
+	case ENOENT:
+		return say(run, "there is no such space, and none may be made (SpacesOnDemand= in dlockd.conf)",
+			   EX_NOINPUT);
+	case ENOTSUP:
+		return say(run, "this process lives in a namespace (pid or time) that the daemon cannot see into",
+			   EX_CONFIG);
+	case EPROTO:
+		return say(run, "the daemon speaks another version", EX_PROTOCOL);
+	default:
+		return say(run, strerror(error), EX_OSERR);
+	}
+}
+
+/* As whom we take it: one process for all its threads, alive until the last of the run has gone. */
+static int lock_open(struct run *run)
+{
+	dlock_attr_t *attr;
+	int fd, r = dlock_internal_inherit(&fd);
+
+	if (r == 0)
+		r = dlock_attr_create(&attr);
+	if (r != 0)
+		return r;
+	dlock_attr_set_owner(attr, DLOCK_OWNER_PROCESS);
+	r = dlock_open(&run->lock, run->name, attr);
+	dlock_attr_destroy(attr);
+	if (r != 0)
+		return r;
+	run->anchor = -1;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	if (run->closes)
+		return 0;
+	run->anchor = fcntl(fd, F_DUPFD, ANCHOR_FD);
+	if (run->anchor < 0)
+		run->anchor = dup(fd);
+	return run->anchor < 0 ? errno : 0;
+}
+
+static struct timespec until(double seconds)
+{
+	struct timespec t;
+	time_t whole = (time_t)seconds;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += whole;
+	t.tv_nsec += (long)((seconds - (double)whole) * 1e9);
+	if (t.tv_nsec >= 1000000000L) {
+		t.tv_nsec -= 1000000000L;
+		t.tv_sec++;
+	}
+	return t;
+}
+
+/* No time at all is the same as -n, as in flock(1). */
+static int lock_take(struct run *run, const struct run_options *o)
+{
+	struct timespec at;
+
+	if (o->try || (o->limited && o->wait_s == 0))
+		return dlock_trywait(run->lock);
+	if (!o->limited)
+		return dlock_wait(run->lock);
+	at = until(o->wait_s);
+	return dlock_clockwait(run->lock, CLOCK_MONOTONIC, &at);
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run run = { .grace_ms = GRACE_MS, .cgroup = { .parent = -1, .dir = -1 } };
+	struct run_options o = { .conflict_code = 1 };
+	int r = parse(argc, argv, &run, &o);
+
+	if (r >= 0)
+		return r;
+	r = lock_open(&run);
+	if (r != 0)
+		return failed(&run, r);
+	r = lock_take(&run, &o);
+	if (r == EBUSY || r == ETIMEDOUT)
+		return o.conflict_code;
+	if (r == 0)
+		r = dlock_token(run.lock, &run.token);
+	if (r == ESTALE)
+		return say(&run, "the hold was lost before the command could begin", EX_TEMPFAIL);
+	return r != 0 ? failed(&run, r) : run_front(&run);
+}
