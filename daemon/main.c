@@ -19,10 +19,6 @@
 #include "loop/loop.h"
 #include "node/node.h"
 
-#ifndef DLOCK_VERSION
-#define DLOCK_VERSION "0.1"
-#endif
-
 #define SPIN_SPAN (5 * NSEC_PER_USEC)    /* a client that has just been answered often asks again */
 
 static struct {
