@@ -21,6 +21,7 @@
 
 static void check_owner(struct doctor_report *r, const char *dir, const struct stat *st)
 {
+	bool system = strcmp(dir, "/run/dlock") == 0;    /* its daemon runs as dlock, or as root */
 	char user[USER_MAX];
 
 	user_name(st->st_uid, user);
@@ -28,10 +29,10 @@ static void check_owner(struct doctor_report *r, const char *dir, const struct s
 		doctor_say(r, "run dir", DOCTOR_FAIL, "chmod go-w it, and look who has put what into it.",
 			   "%s may be written by others (mode %04o): anybody could put a false socket there", dir,
 			   st->st_mode & 07777);
-	else if (strcmp(dir, "/run/dlock") == 0 && st->st_uid != 0)
-		doctor_say(r, "run dir", DOCTOR_FAIL, "systemd-tmpfiles --create, or chown it to root.",
-			   "%s belongs to %s, not to root", dir, user);
-	else if (st->st_uid != 0 && st->st_uid != geteuid() && geteuid() != 0)
+	else if (system && st->st_uid != 0 && strcmp(user, "dlock") != 0)
+		doctor_say(r, "run dir", DOCTOR_FAIL, "Look at what is in it; then chown it to the user that dlockd runs as.",
+			   "%s belongs to %s, not to dlock or root", dir, user);
+	else if (!system && st->st_uid != 0 && st->st_uid != geteuid() && geteuid() != 0)
 		doctor_say(r, "run dir", DOCTOR_WARN, "Use a daemon that root or you have started.",
 			   "%s belongs to %s: whatever waits there does what that user likes", dir, user);
 	else
