@@ -23,12 +23,15 @@ static void adopt_opens(struct shm *shm)
 		const struct ledger_open *o = ledger_open_at(&shm->ledger, next);
 		struct space *s = shm->spaces[o->space];
 
-		if (s && s->broken)
+		/* In a lost space it stays until its client closes it: so long its line must not speak of another. */
+		if (!s || s->broken)
 			continue;
-		if (s && name_is(s, o->slot))
+		if (name_is(s, o->slot)) {
 			name_at(s, o->slot)->opens++;
-		else
+		} else {
+			shm->opens_of[o->space]--;
 			ledger_open_del(&shm->ledger, next);
+		}
 	}
 }
 

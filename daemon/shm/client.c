@@ -468,6 +468,13 @@ static void client_areas_back(struct shm *shm, struct client *c)
 	c->n_spaces = 0;
 }
 
+void client_area_forget(struct client *c, uint32_t space)
+{
+	for (uint16_t i = 0; c && i < c->n_spaces; i++)
+		if (c->spaces[i] == space)
+			c->spaces[i--] = c->spaces[--c->n_spaces];
+}
+
 int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
 		uint32_t *ret_slot)
 {
@@ -489,26 +496,42 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const char *
 		name_closed(s, slot);
 		return r;
 	}
+	shm->opens_of[s->id]++;
 	*ret_slot = slot;
 	if (made)
 		shm_tell(shm, "open", s, slot, ledger_client(&shm->ledger, c->index)->pid, 0, NULL);
 	return 0;
 }
 
-/* What it still owned is free, what it owed is given; then the ledger forgets that it was here. */
-static void client_leave(struct shm *shm, uint32_t index, uint32_t open)
+static bool open_is_here(const struct space *s, uint32_t slot)
+{
+	return s && !s->broken && name_is(s, slot);
+}
+
+/* What it still owned is free, what it owed is given. */
+void client_release(struct shm *shm, uint32_t index, uint32_t open)
+{
+	const struct ledger_open *o = ledger_open_at(&shm->ledger, open);
+	struct space *s = shm->spaces[o->space];
+
+	if (open_is_here(s, o->slot) && lock_died(&seg_slot(s->base, o->slot)->word, index))
+		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid,
+			 name_token(s, o->slot), NULL);
+}
+
+/* Then the ledger forgets that it was here. */
+void client_leave(struct shm *shm, uint32_t index, uint32_t open)
 {
 	const struct ledger_open o = *ledger_open_at(&shm->ledger, open);
 	struct space *s = shm->spaces[o.space];
-	pid_t pid = ledger_client(&shm->ledger, index)->pid;
-	bool here = s && !s->broken && name_is(s, o.slot);
 
-	if (here && lock_died(&seg_slot(s->base, o.slot)->word, index))
-		shm_tell(shm, "owner-died", s, o.slot, pid, name_token(s, o.slot), NULL);
+	client_release(shm, index, open);
 	if (o.flags & OPEN_HINT)
 		hint_drop(shm->clients[index], shm, index, o.space, o.slot);
 	ledger_open_del(&shm->ledger, open);
-	if (here)
+	if (!--shm->opens_of[o.space] && s && s->broken)
+		chores_wake(shm);
+	if (open_is_here(s, o.slot))
 		name_closed(s, o.slot);
 }
 
@@ -527,8 +550,6 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	struct client *c = shm->clients[index];
 	char path[16];
 
-	for (uint32_t open; (open = ledger_client(&shm->ledger, index)->opens);)
-		client_leave(shm, index, open);
 	shm_tell(shm, "detach", NULL, 0, ledger_client(&shm->ledger, index)->pid, 0, why);
 	if (c) {
 		client_areas_back(shm, c);
@@ -539,5 +560,10 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	client_free(c);
 	anchor_path(path, sizeof path, index);
 	unlinkat(shm->anchor_dirfd, path, 0);
+	chore_leave(shm, index);
+}
+
+void client_forget(struct shm *shm, uint32_t index)
+{
 	table_drop(&shm->ledger.clients, index);
 }

@@ -99,41 +99,33 @@ static void conn_done(struct conn *c, int error)
 
 /* --- requests of a client --- */
 
-static int open_space(struct conn *c, const char *name, size_t len, struct space **ret)
+/* A space whose file somebody has cut is lost, and the next one takes its place at once. */
+static int open_in_space(struct conn *c, const struct attach_open *m, struct space **ret, uint32_t *ret_slot)
 {
-	struct shm *shm = c->shm;
-	struct space *s = space_find(shm, name, len);
-	char text[ATTACH_SPACE_MAX + 1];
+	const char *name = m->text + m->space_len;
 
-	if (!s) {
-		struct space_access access = { c->peer.uid, c->peer.gid, 0600 };
-		int r;
+	if (!space_name_valid(m->text, m->space_len) || !object_name_valid(name, m->name_len))
+		return -EINVAL;
+	for (int tries = 0; tries < 2; tries++) {
+		int r = space_get(c->shm, m->text, m->space_len, &c->peer, ret);
 
-		if (!shm->config.spaces_on_demand)
-			return -ENOENT;
-		memcpy(text, name, len);
-		text[len] = 0;
-		r = space_create(shm, text, &access, true, &s);
-		if (r < 0)
+		if (r == 0 && space_sound(*ret)) {
+			r = client_open(c->client, c->shm, *ret, name, m->name_len, ret_slot);
+			if (r < 0 || space_sound(*ret))
+				return r;
+		} else if (r < 0) {
 			return r;
+		}
 	}
-	if (!space_may(s, c->peer.uid, c->peer.gid, c->peer.groups, c->peer.n_groups))
-		return -EACCES;
-	*ret = s;
-	return 0;
+	return -EAGAIN;
 }
 
 static void conn_open(struct conn *c, const struct attach_open *m)
 {
 	struct attach_opened a = { .head = { ATTACH_OPENED, sizeof a, 0 } };
-	const char *name = m->text + m->space_len;
 	struct space *s = NULL;
-	int r = -EINVAL;
+	int r = open_in_space(c, m, &s, &a.slot);
 
-	if (space_name_valid(m->text, m->space_len) && object_name_valid(name, m->name_len))
-		r = open_space(c, m->text, m->space_len, &s);
-	if (r == 0)
-		r = client_open(c->client, c->shm, s, name, m->name_len, &a.slot);
 	if (r == 0) {
 		a.space = s->id;
 		a.generation = s->generation;

@@ -127,7 +127,7 @@ static void name_memory_back(struct space *s, uint32_t slot)
 {
 	uint32_t chunk = slot / SEG_CHUNK_SLOTS;
 
-	if (chunk > 0 && s->names.chunk_n[slot / s->names.chunk] == 0)
+	if (chunk > 0 && s->fd >= 0 && s->names.chunk_n[slot / s->names.chunk] == 0)
 		fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  (off_t)(SEG_SLOT_OFF + (uint64_t)chunk * SEG_CHUNK_SLOTS * sizeof(struct seg_slot)),
 			  SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
@@ -152,6 +152,14 @@ static int name_write(struct space *s, uint32_t slot, const char *text, size_t l
 	return 0;
 }
 
+/* Was it leased in the space that this one replaces? When that has been wound up it is marked here anyway. */
+static bool name_died_before(const struct space *s, const char *text, size_t len)
+{
+	uint32_t slot = s->before ? name_find(s->before, text, len) : 0;
+
+	return slot && name_at(s->before, slot)->count;
+}
+
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot)
 {
 	uint32_t slot;
@@ -168,10 +176,12 @@ int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot)
 		r = name_write(s, slot, text, len);
 	if (r < 0) {
 		table_drop(&s->names, slot);
+		name_memory_back(s, slot);
 		return r;
 	}
 	name_at(s, slot)->ref = UINT32_MAX;
-	word_store(&seg_slot(s->base, slot)->word, 0);   /* closed, whatever somebody scribbled there */
+	/* Closed, whatever somebody scribbled there. */
+	word_store(&seg_slot(s->base, slot)->word, name_died_before(s, text, len) ? LOCK_D : 0);
 	for (int which = 0; which < SEG_BITS; which++)
 		seg_bit_clear(s->base, which, slot);
 	table_commit(&s->names, slot, (uint32_t)len);
@@ -220,6 +230,20 @@ void name_closed(struct space *s, uint32_t slot)
 		space_forget(s, slot);
 	}
 	/* NAME_ASKED: the answer comes, finds nobody, and the lease is given back then. */
+}
+
+void name_end(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	n->opens = 0;
+	if (n->state == NAME_LEASED) {
+		name_take_out(s, slot);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count);
+	} else if (n->state == NAME_IDLE) {
+		name_take_out(s, slot);
+		space_forget(s, slot);
+	}
 }
 
 uint64_t name_token(const struct space *s, uint32_t slot)
@@ -286,17 +310,21 @@ void space_ledger_release(struct space *s, uint32_t slot)
 void space_forget(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
-	struct seg_slot *g = seg_slot(s->base, slot);
+	struct seg_slot *g = s->broken ? NULL : seg_slot(s->base, slot);
 	uint32_t text = n->text_long;
 
 	assert(n->state == NAME_RELEASING);
-	word_store(&g->word, 0);
-	word_store(&g->bias, 0);
-	for (int which = 0; which < SEG_BITS; which++)
-		seg_bit_clear(s->base, which, slot);
+	if (!s->broken) {
+		word_store(&g->word, 0);
+		word_store(&g->bias, 0);
+		for (int which = 0; which < SEG_BITS; which++)
+			seg_bit_clear(s->base, which, slot);
+	}
 	table_drop(&s->names, slot);
 	if (text && table_in_use(&s->longs, text))
 		table_drop(&s->longs, text);
 	name_memory_back(s, slot);
 	name_resize(s);
+	if (s->broken && !s->names.n)
+		chores_wake(s->shm);
 }

@@ -9,6 +9,9 @@
 
 #include "../fault.h"
 
+/* No space can be called so: their names have no dots. */
+#define FILE_NAME "node.page"
+
 /* Far enough to be never, near enough to be compared: what the counter shows in about a century. */
 #define FAR_TICKS (UINT64_C(1) << 62)
 
@@ -46,7 +49,7 @@ static void page_end(struct page *p)
 
 static int page_make(struct page *p, int dirfd, uint64_t session)
 {
-	int fd = openat(dirfd, "node", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int fd = openat(dirfd, FILE_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	int r;
 
 	if (fd < 0)
@@ -67,7 +70,7 @@ int page_open(struct page *p, int dirfd, uint64_t session, bool fresh, bool coun
 	int fd, r;
 
 	*p = (struct page){ .fd = -1, .counter = counter };
-	fd = openat(dirfd, "node", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	fd = openat(dirfd, FILE_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0 && (errno != ENOENT || !fresh))
 		return -errno;
 	if (fd >= 0) {
@@ -83,7 +86,7 @@ int page_open(struct page *p, int dirfd, uint64_t session, bool fresh, bool coun
 	if (fresh) {
 		if (p->line)
 			page_end(p);
-		if (unlinkat(dirfd, "node", 0) < 0 && errno != ENOENT)
+		if (unlinkat(dirfd, FILE_NAME, 0) < 0 && errno != ENOENT)
 			return -errno;
 		r = page_make(p, dirfd, session);
 		if (r < 0) {
@@ -91,7 +94,7 @@ int page_open(struct page *p, int dirfd, uint64_t session, bool fresh, bool coun
 			return r;
 		}
 	}
-	p->fd = openat(dirfd, "node", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	p->fd = openat(dirfd, FILE_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (p->fd < 0) {
 		r = -errno;
 		page_close(p);

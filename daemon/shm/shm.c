@@ -61,11 +61,14 @@ static int begin_anew(struct shm *shm)
 
 static int adopt_spaces(struct shm *shm)
 {
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.opens, i));)
+		shm->opens_of[ledger_open_at(&shm->ledger, i)->space]++;
 	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.spaces, i)); i = next) {
 		struct space *s;
 		int r;
 
-		if (ledger_space(&shm->ledger, next)->used != SPACE_GOOD)
+		/* A successor of one that was found lost just now is there already. */
+		if (ledger_space(&shm->ledger, next)->used != SPACE_GOOD || shm->spaces[next])
 			continue;
 		r = space_adopt(shm, next, &s);
 		if (r < 0)
@@ -87,6 +90,7 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	shm->dirfd = shm->anchor_dirfd = shm->hint_dirfd = shm->inotify = shm->listen_fd = -1;
 	shm->page.fd = -1;
 	loop_timer_init(&shm->anchor_timer, client_recheck, shm);
+	chores_init(shm);
 	r = sigbus_install();
 	if (r == 0)
 		r = open_dirs(shm);
@@ -132,6 +136,7 @@ void shm_done(struct shm *shm)
 	if (!shm->loop)
 		return;                  /* shm_init() was never called */
 	conn_close_all(shm);
+	chores_done(shm);
 	loop_read_stop(shm->inotify_read);
 	loop_timer_cancel(shm->loop, &shm->anchor_timer);
 	for (uint32_t i = 0; i < SEG_CLIENTS_MAX; i++) {

@@ -28,6 +28,7 @@
 struct shm;
 struct space;
 struct client;
+struct peer;
 
 /* Where a name stands between the segment and the core; not kept over a restart. */
 enum name_state {
@@ -75,8 +76,18 @@ struct space {
 	struct table names, longs;
 	uint32_t *buckets, n_buckets;
 	uint64_t seed;                   /* of the hash: clients choose the names */
-	const char *broken;
 	uint32_t n_clients;
+	nsec_t made;
+	unsigned young;                  /* how many before it were broken soon after they were made */
+	uint32_t n_died;
+	struct space *before;            /* lost, and not wound up yet: names that were leased there begin as owner-died */
+
+	/* When it is lost. */
+	const char *broken;
+	nsec_t broken_at;
+	struct space *successor;
+	uint32_t end_at;                 /* the names up to here are wound up */
+	bool ended;
 
 	/* watch.c */
 	uint64_t *watched;               /* a bit per slot: it is in watch[] */
@@ -102,7 +113,10 @@ struct shm {
 	struct ledger ledger;
 	struct page page;
 	struct space *spaces[LEDGER_SPACES_MAX];
+	uint32_t opens_of[LEDGER_SPACES_MAX];    /* how many of the ledger's opens are in each */
 	struct client *clients[SEG_CLIENTS_MAX];
+	struct leaving *leaving;         /* chore.c */
+	struct loop_defer chores;
 	struct conn *conns;
 	uint32_t n_conns;
 	struct loop_accept *accept;
@@ -146,6 +160,15 @@ bool space_may(const struct space *s, uid_t uid, gid_t gid, const gid_t *groups,
  * open; a new one takes its place, where the names that were leased start as owner-died.
  */
 void space_break(struct space *s, const char *why);
+unsigned space_end_some(struct space *s, unsigned max);    /* winds up a broken one; how many names it came to */
+bool space_let_go(struct space *s);      /* true: nobody needs the broken one any more, it has been freed */
+
+/*
+ * The space of that name, for a client. One that is lost is made anew; one that is not there is
+ * made where that is allowed. -EACCES, -ENOENT, -EAGAIN (broken too often), or as space_create().
+ */
+int space_get(struct shm *shm, const char *name, size_t len, const struct peer *p, struct space **ret);
+bool space_sound(struct space *s);       /* false: its file is not what it was, and it has been broken */
 
 static inline struct ledger_space *space_record(const struct space *s)
 {
@@ -174,6 +197,7 @@ uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
 void name_index(struct space *s);        /* makes anew what the table does not keep over a restart */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
+void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
 
 void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t count, uint64_t number);
@@ -224,9 +248,20 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const char *
 		uint32_t *ret_slot);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
 void client_free(struct client *c);      /* the record stays */
+void client_release(struct shm *shm, uint32_t index, uint32_t open);     /* it is dead: what it owned there is free */
+void client_leave(struct shm *shm, uint32_t index, uint32_t open);       /* one of its opens ends */
+void client_forget(struct shm *shm, uint32_t index);       /* all of them have: the index is free */
+void client_area_forget(struct client *c, uint32_t space); /* c may be NULL */
 int client_anchored(struct shm *shm, uint32_t index);      /* 1, 0; or negative: that cannot be found out now */
 void client_recheck(void *arg);
 void client_anchor_events(void *arg, const void *data, ssize_t n);
+
+/* --- chore.c: what takes long is done in slices, one a turn --- */
+
+void chores_init(struct shm *shm);
+void chores_wake(struct shm *shm);
+void chores_done(struct shm *shm);       /* leaves the rest for a successor */
+void chore_leave(struct shm *shm, uint32_t index);         /* a dead client: what it owned is freed, then its opens go */
 
 /* --- adopt.c --- */
 

@@ -15,6 +15,12 @@
 #include "sigbus.h"
 #include "word.h"
 
+/* A space that is broken so often within so long of being made has to wait for as long. */
+#define YOUNG_MAX  16
+#define YOUNG_SPAN (10 * NSEC_PER_SEC)
+
+#define DIED_MAX 65536                   /* names without anybody that begin as owner-died, in a space that replaces another */
+
 static const struct table_spec names_spec = { sizeof(struct ledger_name), SEG_SLOTS_MAX };
 static const struct table_spec longs_spec = { sizeof(struct ledger_long), SEG_SLOTS_MAX };
 
@@ -166,8 +172,55 @@ static int space_ready(struct space *s)
 	if (r == 0) {
 		page_space_good(&s->shm->page, s->id, s->generation);
 		s->shm->spaces[s->id] = s;
+		s->made = loop_now(s->shm->loop);
 	}
 	return r;
+}
+
+/* A line of the node page is used again only when nobody has a name open any more that it spoke of. */
+static void lines_reap(struct shm *shm)
+{
+	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.spaces, i)); i = next)
+		if (ledger_space(&shm->ledger, next)->used == SPACE_GONE && !shm->spaces[next] && !shm->opens_of[next])
+			table_drop(&shm->ledger.spaces, next);
+}
+
+static int line_take(struct shm *shm, uint32_t *ret)
+{
+	int r = table_take(&shm->ledger.spaces, ret);
+
+	if (r != -ENOSPC)
+		return r;
+	lines_reap(shm);
+	return table_take(&shm->ledger.spaces, ret);
+}
+
+static void files_remove(struct space *s)
+{
+	char path[ATTACH_SPACE_MAX + 8];
+
+	unlinkat(s->shm->dirfd, s->name, 0);
+	path_of(path, sizeof path, "", s->name, ".bell");
+	unlinkat(s->shm->dirfd, path, 0);
+	path_of(path, sizeof path, "names.", s->name, "");
+	unlinkat(s->shm->ledger.dirfd, path, 0);
+	path_of(path, sizeof path, "long.", s->name, "");
+	unlinkat(s->shm->ledger.dirfd, path, 0);
+}
+
+/* Those that were lost under this name have a successor now. */
+static void broken_replaced(struct space *s)
+{
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		struct space *b = s->shm->spaces[i];
+
+		if (!b || !b->broken || b->successor || strcmp(b->name, s->name))
+			continue;
+		b->successor = s;
+		s->young = b->broken_at - b->made < YOUNG_SPAN ? b->young + 1 : 0;
+		if (!b->ended)
+			s->before = b;
+	}
 }
 
 int space_create(struct shm *shm, const char *name, const struct space_access *access,
@@ -178,7 +231,7 @@ int space_create(struct shm *shm, const char *name, const struct space_access *a
 	uint32_t id;
 	int r;
 
-	r = table_take(&shm->ledger.spaces, &id);
+	r = line_take(shm, &id);
 	if (r < 0)
 		return r;
 	s = space_alloc(shm, id);
@@ -206,11 +259,24 @@ int space_create(struct shm *shm, const char *name, const struct space_access *a
 	}
 	if (r < 0) {
 		table_drop(&shm->ledger.spaces, id);
+		files_remove(s);
 		space_free(s);
 		return r;
 	}
+	broken_replaced(s);
 	*ret = s;
 	return 0;
+}
+
+/* The core knows nothing of what was leased in a space that is lost at the start. */
+static void names_unknown(struct space *s)
+{
+	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
+		name_at(s, i)->state = NAME_IDLE;
+		name_at(s, i)->ref = UINT32_MAX;
+		name_at(s, i)->opens = 0;
+	}
+	name_index(s);
 }
 
 int space_adopt(struct shm *shm, uint32_t id, struct space **ret)
@@ -234,33 +300,9 @@ int space_adopt(struct shm *shm, uint32_t id, struct space **ret)
 	}
 	if (r < 0) {
 		shm->spaces[id] = s;
+		names_unknown(s);
 		space_break(s, r == -ENOENT ? "its shared memory or its part of the ledger is gone"
 					    : "its shared memory or its part of the ledger is not what the daemon left");
-	}
-	*ret = s;
-	return 0;
-}
-
-static int space_replace(struct space *old, struct space **ret)
-{
-	const struct ledger_space *rec = space_record(old);
-	struct space_access access = { rec->uid, rec->gid, rec->mode };
-	struct table names = old->names, longs = old->longs;
-	struct space *s;
-	uint32_t slot;
-	int r;
-
-	old->names = old->longs = (struct table){ .fd = -1 };    /* its files get the new one's names */
-	r = space_create(old->shm, old->name, &access, rec->on_demand, &s);
-	old->names = names;
-	old->longs = longs;
-	if (r < 0)
-		return r;
-	for (uint32_t i = 0; names.base && (i = table_next(&names, i));) {
-		struct name_text t = name_text(old, i);
-
-		if (t.n && name_at(old, i)->count && name_make(s, t.p, t.n, &slot) == 0)
-			word_store(&seg_slot(s->base, slot)->word, LOCK_D);
 	}
 	*ret = s;
 	return 0;
@@ -275,6 +317,61 @@ struct space *space_find(struct shm *shm, const char *name, size_t len)
 			return s;
 	}
 	return NULL;
+}
+
+/* Lost, and without a successor as yet: it has the access that the next one is to have. */
+static struct space *space_find_lost(struct shm *shm, const char *name, size_t len)
+{
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		struct space *s = shm->spaces[i];
+
+		if (s && s->broken && !s->successor && strlen(s->name) == len && !memcmp(s->name, name, len))
+			return s;
+	}
+	return NULL;
+}
+
+/*
+ * One that is broken again and again has to wait: each time costs the node some work, a line, and
+ * whatever those who do not let go of the old one still keep.
+ */
+static int space_renew(struct space *old, struct space **ret)
+{
+	const struct ledger_space *rec = space_record(old);
+	struct space_access access = { rec->uid, rec->gid, rec->mode };
+
+	if (old->young >= YOUNG_MAX && loop_now(old->shm->loop) < old->broken_at + YOUNG_SPAN)
+		return -EAGAIN;
+	return space_create(old->shm, old->name, &access, rec->on_demand, ret);
+}
+
+int space_get(struct shm *shm, const char *name, size_t len, const struct peer *p, struct space **ret)
+{
+	struct space *s = space_find(shm, name, len), *lost = s ? NULL : space_find_lost(shm, name, len);
+	struct space_access own = { p->uid, p->gid, 0600 };
+	char text[ATTACH_SPACE_MAX + 1];
+
+	if (s || lost) {
+		if (!space_may(s ? s : lost, p->uid, p->gid, p->groups, p->n_groups))
+			return -EACCES;
+		*ret = s;
+		return s ? 0 : space_renew(lost, ret);
+	}
+	if (!shm->config.spaces_on_demand)
+		return -ENOENT;
+	memcpy(text, name, len);
+	text[len] = 0;
+	return space_create(shm, text, &own, true, ret);
+}
+
+bool space_sound(struct space *s)
+{
+	struct stat st;
+
+	if (!sigbus_hit(s->base) && (fstat(s->fd, &st) < 0 || (uint64_t)st.st_size == SEG_SIZE))
+		return true;
+	space_break(s, "a client truncated, punched or enlarged its shared memory");
+	return false;
 }
 
 void space_set_access(struct space *s, const struct space_access *access)
@@ -302,24 +399,9 @@ bool space_may(const struct space *s, uid_t uid, gid_t gid, const gid_t *groups,
 	return (rec->mode & 0006) == 0006;
 }
 
-/* The core must not think that the node still owns them: their names will be claimed anew. */
-static void release_leases(struct space *s)
-{
-	for (uint32_t i = 0, next; (next = table_next(&s->names, i)); i = next) {
-		struct ledger_name *n = name_at(s, next);
-		bool leased = n->state == NAME_LEASED;
-
-		n->opens = 0;
-		if (!leased)
-			continue;
-		n->state = NAME_RELEASING;
-		s->shm->ops.unused(s->shm->ops.arg, s, next, n->count);
-	}
-}
-
 /*
  * Every client that looks at its line sees that the space is gone, and opens its names anew in the
- * space that takes its place. Sleepers are woken for that.
+ * space that takes its place. Sleepers are woken for that, and leases given back, by and by.
  */
 void space_break(struct space *s, const char *why)
 {
@@ -329,17 +411,74 @@ void space_break(struct space *s, const char *why)
 	if (s->broken)
 		return;
 	s->broken = why;
+	s->broken_at = loop_now(shm->loop);
 	page_space_gone(&shm->page, s->id);
 	__atomic_store_n(&space_record(s)->used, SPACE_GONE, __ATOMIC_RELEASE);
 	hint_ring_all(shm, s);
-	for (uint32_t i = 0; s->base && (i = table_next(&s->names, i));) {
-		word_store(&seg_slot(s->base, i)->word, 0);
-		futex_wake_class(lock_futex(&seg_slot(s->base, i)->word), INT_MAX, LOCK_CLASS_ANY);
-	}
 	watch_stop(s);
 	shm_tell(shm, "space-broken", s, 0, 0, 0, why);
-	if (space_replace(s, &next) < 0)
-		shm_tell(shm, "space-lost", s, 0, 0, 0, "it cannot be made anew now; the next open tries again");
-	if (shm->running)
-		release_leases(s);
+	if (space_renew(s, &next) < 0)
+		shm_tell(shm, "space-lost", s, 0, 0, 0, "it cannot be made anew now; a later open tries again");
+	chores_wake(shm);
+}
+
+/* Whoever held it when it was lost never released it. */
+static void mark_died(struct space *s, struct name_text t)
+{
+	uint32_t slot = name_find(s, t.p, t.n);
+
+	if (!slot && (s->n_died >= DIED_MAX || name_make(s, t.p, t.n, &slot) < 0))
+		return;
+	s->n_died++;
+	FAULT_AROUND(__atomic_fetch_or(&seg_slot(s->base, slot)->word, LOCK_D, __ATOMIC_RELEASE));
+}
+
+static void end_name(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	struct name_text t = name_text(s, slot);
+
+	if (s->base) {
+		word_store(&seg_slot(s->base, slot)->word, 0);
+		futex_wake_class(lock_futex(&seg_slot(s->base, slot)->word), INT_MAX, LOCK_CLASS_ANY);
+	}
+	if (s->successor && !s->successor->broken && n->count && t.n)
+		mark_died(s->successor, t);
+	name_end(s, slot);
+}
+
+unsigned space_end_some(struct space *s, unsigned max)
+{
+	unsigned done = 0;
+	uint32_t slot;
+
+	for (; !s->ended && done < max; done++) {
+		slot = table_next(&s->names, s->end_at);
+		if (!slot) {
+			s->ended = true;
+			if (s->successor && s->successor->before == s)
+				s->successor->before = NULL;
+			break;
+		}
+		s->end_at = slot;
+		end_name(s, slot);
+	}
+	return done;
+}
+
+/* A space of the configuration stays until it has a successor: that one gets its access. */
+bool space_let_go(struct space *s)
+{
+	struct shm *shm = s->shm;
+
+	if (!s->ended || s->names.n || shm->opens_of[s->id] || (!s->successor && !space_record(s)->on_demand))
+		return false;
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
+		client_area_forget(shm->clients[i], s->id);
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
+		if (shm->spaces[i] && shm->spaces[i]->successor == s)
+			shm->spaces[i]->successor = s->successor;
+	shm->spaces[s->id] = NULL;
+	space_free(s);
+	return true;
 }

@@ -136,12 +136,33 @@ void table_close(struct table *t)
 	*t = (struct table){ .fd = -1 };
 }
 
-/* Allocates a chunk, or gives it back (mode as of fallocate). The last may be shorter: the file keeps its size. */
-static int table_chunk(const struct table *t, uint32_t chunk, int mode)
+static off_t table_off(const struct table *t, uint32_t index)
 {
-	uint32_t first = chunk * t->chunk, n = t->max - first < t->chunk ? t->max - first : t->chunk;
+	return TABLE_HEAD + (off_t)(index < t->max ? index : t->max) * t->record;
+}
 
-	return fallocate(t->fd, mode, TABLE_HEAD + (off_t)first * t->record, (off_t)n * t->record) < 0 ? -errno : 0;
+static int chunk_allocate(const struct table *t, uint32_t chunk)
+{
+	off_t at = table_off(t, chunk * t->chunk), end = table_off(t, (chunk + 1) * t->chunk);
+
+	return fallocate(t->fd, 0, at, end - at) < 0 ? -errno : 0;
+}
+
+static bool chunk_is_empty(const struct table *t, uint32_t chunk)
+{
+	return chunk * t->chunk >= t->max || !t->chunk_n[chunk];
+}
+
+/* The pages that it shares with its neighbours go when these are empty too. */
+static void chunk_give_back(const struct table *t, uint32_t chunk)
+{
+	off_t at = table_off(t, chunk * t->chunk), end = table_off(t, (chunk + 1) * t->chunk);
+
+	if (chunk_is_empty(t, chunk - 1))
+		at &= ~(off_t)4095;
+	if (chunk_is_empty(t, chunk + 1))
+		end = (end + 4095) & ~(off_t)4095;
+	fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, end - at);
 }
 
 int table_take(struct table *t, uint32_t *ret_index)
@@ -153,7 +174,7 @@ int table_take(struct table *t, uint32_t *ret_index)
 		i = i % 64 == 0 && t->used[i / 64] == UINT64_MAX ? i + 64 : i + 1;
 	if (i >= t->max)
 		return -ENOSPC;
-	r = t->chunk_n[i / t->chunk] ? 0 : table_chunk(t, i / t->chunk, 0);
+	r = t->chunk_n[i / t->chunk] ? 0 : chunk_allocate(t, i / t->chunk);
 	if (r < 0)
 		return r;
 	memset(table_at(t, i), 0, t->record);
@@ -181,7 +202,7 @@ void table_drop(struct table *t, uint32_t index)
 		t->hint = index;
 	/* The first chunk stays: a table that goes between none and one would punch each time. */
 	if (--t->chunk_n[chunk] == 0 && chunk > 0)
-		table_chunk(t, chunk, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+		chunk_give_back(t, chunk);
 }
 
 uint32_t table_next(const struct table *t, uint32_t index)

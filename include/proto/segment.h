@@ -14,7 +14,7 @@
  * (fallocate) before it hands out anything in it, so a full tmpfs is an error at open, never a
  * SIGBUS. Whoever may open the space may scribble over all of it: the daemon copies, then checks.
  *
- * The node page (read-only for clients, RUN/shm/node) has a line per space with the deadline
+ * The node page (read-only for clients, RUN/shm/node.page) has a line per space with the deadline
  * after which a client must not rely on that space. Line 0 is the node's own.
  *
  * Bits. A client that sets W puts the slot on the daemon's watch list: it sets the slot's bit in

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Spaces and the names in them: access, memory, and what becomes of one that a client has broken. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm_rig.h"
+
+static bool may(struct space *s, uid_t uid, gid_t gid, gid_t also)
+{
+	return space_may(s, uid, gid, &also, also ? 1 : 0);
+}
+
+static void access_rights(void **state)
+{
+	struct space_access access = { 10, 20, 0660 };
+	struct space *s;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	assert_int_equal(space_create(r.shm, "x", &access, false, &s), 0);
+	assert_true(may(s, 0, 0, 0));
+	assert_true(may(s, 10, 99, 0));
+	assert_true(may(s, 11, 20, 0));
+	assert_true(may(s, 11, 99, 20));         /* a supplementary group counts */
+	assert_false(may(s, 11, 99, 21));
+	access.mode = 0606;
+	space_set_access(s, &access);
+	assert_false(may(s, 11, 20, 0));         /* the group is who the mode shuts out */
+	assert_true(may(s, 11, 21, 0));
+	access.mode = 0064;
+	space_set_access(s, &access);
+	assert_false(may(s, 10, 20, 0));         /* and so is the owner */
+	assert_true(may(s, 11, 20, 0));
+	assert_false(may(s, 11, 21, 0));         /* reading alone is no lock */
+	rig_done(&r);
+}
+
+static void on_demand(void **state)
+{
+	struct peer p = { .uid = 1000, .gid = 1000 }, q = { .uid = 1001, .gid = 1001 };
+	struct space *s, *t;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	assert_int_equal(space_get(r.shm, "mine", 4, &p, &s), -ENOENT);
+	r.shm->config.spaces_on_demand = true;
+	assert_int_equal(space_get(r.shm, "mine", 4, &p, &s), 0);
+	assert_int_equal(space_get(r.shm, "mine", 4, &q, &t), -EACCES);
+	assert_int_equal(space_get(r.shm, "mine", 4, &p, &t), 0);
+	assert_ptr_equal(s, t);
+	assert_int_equal(space_get(r.shm, "min", 3, &q, &t), 0);
+	assert_ptr_not_equal(s, t);
+	rig_done(&r);
+}
+
+/* Names of files that the daemon itself needs must not be in anybody's reach. */
+static void odd_names(void **state)
+{
+	static const char *const names[] = { "node", "head", "clients", "spaces", "opens", "names", "long", "shm",
+					     "a", "-", "_", "A", "default-bell" };
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		rig_space(&r, names[i]);
+	rig_stop(&r);
+	assert_int_equal(rig_adopt(&r), 0);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		assert_non_null(space_find(r.shm, names[i], strlen(names[i])));
+	assert_int_equal(r.shm->ledger.spaces.n, sizeof names / sizeof *names);
+	rig_done(&r);
+}
+
+static void names_of_all_lengths(void **state)
+{
+	char text[ATTACH_NAME_MAX + 1];
+	struct rig_client c;
+	struct name_text t;
+	struct space *s;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	c = rig_client(&r);
+	memset(text, 'n', sizeof text);
+	for (size_t n = 1; n <= ATTACH_NAME_MAX; n++) {
+		uint32_t slot;
+
+		assert_int_equal(client_open(c.c, r.shm, s, text, n, &slot), 0);
+		assert_int_equal(slot, n);
+		t = name_text(s, slot);
+		assert_int_equal(t.n, n);
+		assert_memory_equal(t.p, text, n);
+	}
+	assert_int_equal(s->longs.n, ATTACH_NAME_MAX - LEDGER_NAME_SHORT);
+	for (size_t n = 1; n <= ATTACH_NAME_MAX; n++)
+		assert_int_equal(name_find(s, text, n), n);
+	assert_int_equal(name_find(s, "m", 1), 0);
+	rig_stop(&r);
+	assert_int_equal(rig_adopt(&r), 0);
+	s = rig_space(&r, "x");
+	for (size_t n = 1; n <= ATTACH_NAME_MAX; n++)
+		assert_int_equal(name_find(s, text, n), n);
+	rig_client_end(&r, &c);
+	assert_int_equal(s->names.n, 0);
+	assert_int_equal(s->longs.n, 0);
+	rig_done(&r);
+}
+
+static void many_names(void **state)
+{
+	enum { N = 20000 };
+	struct rig_client c;
+	struct space *s;
+	char text[40];
+	struct rig r;
+	long before;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	c = rig_client(&r);
+	rig_name(&r, &c, s, "first");
+	before = rig_blocks(&r);
+	for (int i = 0; i < N; i++) {
+		snprintf(text, sizeof text, i % 2 ? "%d" : "%d-and-so-long-that-it-lies-elsewhere", i);
+		rig_name(&r, &c, s, text);
+	}
+	assert_true(s->n_buckets >= N / 2);
+	for (int i = 0; i < N; i++) {
+		snprintf(text, sizeof text, i % 2 ? "%d" : "%d-and-so-long-that-it-lies-elsewhere", i);
+		uint32_t slot = name_find(s, text, strlen(text));
+
+		assert_int_not_equal(slot, 0);
+		assert_int_equal(client_close(c.c, r.shm, s, slot), 0);
+		assert_int_equal(name_find(s, text, strlen(text)), 0);
+	}
+	assert_int_equal(s->names.n, 1);
+	assert_int_equal(s->n_buckets, 64);
+	assert_true(rig_blocks(&r) <= before + 2 * 128 + 16);    /* the first chunk of a table, and pages of bits, stay */
+	rig_client_end(&r, &c);
+	rig_done(&r);
+}
+
+static void slot_again(void **state)
+{
+	struct rig_client a, b;
+	struct space *s;
+	uint32_t slot;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	b = rig_client(&r);
+	slot = rig_name(&r, &a, s, "one");
+	rig_want(s, slot);
+	rig_turn(&r);
+	assert_true(rig_take(s, slot, &a));
+	assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
+	*rig_word(s, slot) = UINT64_MAX;         /* who has closed it scribbles nevertheless */
+	seg_slot(s->base, slot)->bias = 77;
+	seg_bit_set(s->base, SEG_WATCH, slot);
+	seg_bit_set(s->base, SEG_WANT, slot);
+	assert_int_equal(rig_name(&r, &b, s, "two"), slot);
+	assert_int_equal(*rig_word(s, slot), 0);
+	rig_ring(s);
+	rig_turn(&r);
+	assert_int_equal(r.wants, 1);
+	assert_false(rig_take(s, slot, &b));
+	rig_want(s, slot);
+	rig_turn(&r);
+	assert_true(rig_take(s, slot, &b));
+	assert_int_equal(seg_slot(s->base, slot)->bias + lock_count(*rig_word(s, slot)), r.next_token - r.range);
+	rig_client_end(&r, &a);
+	rig_client_end(&r, &b);
+	assert_int_equal(s->names.n, 0);
+	rig_done(&r);
+}
+
+static void close_races_the_answer(void **state)
+{
+	struct rig_client a;
+	struct space *s;
+	uint32_t slot;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	r.silent = true;
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	slot = rig_name(&r, &a, s, "n");
+	rig_want(s, slot);
+	rig_turn(&r);
+	assert_int_equal(r.wants, 1);
+	assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
+	assert_int_equal(s->names.n, 1);         /* the answer has to find it */
+	assert_int_equal(rig_name(&r, &a, s, "n"), slot);        /* opened again meanwhile: the same one */
+	assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
+	rig_grant(&r, s, slot);
+	assert_int_equal(r.releases, 1);
+	assert_int_equal(s->names.n, 0);
+	slot = rig_name(&r, &a, s, "n");
+	rig_want(s, slot);
+	rig_turn(&r);
+	assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
+	space_refused(s, slot);
+	assert_int_equal(s->names.n, 0);
+	rig_client_end(&r, &a);
+	rig_done(&r);
+}
+
+/* Takes what is left of the file system. */
+static void fill(const struct rig *r)
+{
+	int fd = openat(r->rundir, "fill", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	for (off_t at = 0; posix_fallocate(fd, at, 4096) == 0; at += 4096)
+		;
+	close(fd);
+}
+
+static void full(void **state)
+{
+	struct rig_client c;
+	struct space *s, *t = NULL;
+	struct space_access access = { 0, 0, 0660 };
+	uint32_t slot, n = 0;
+	struct rig r;
+	unsigned fds;
+	long before;
+	char text[240];
+	int e;
+
+	if (!*(bool *)*state)
+		skip();
+	rig_open_sized(&r, "1600k");
+	s = rig_space(&r, "x");
+	c = rig_client(&r);
+	rig_name(&r, &c, s, "first");
+	fds = rig_fds();
+	memset(text, '.', sizeof text);
+	for (;; n++) {
+		int len = snprintf(text, sizeof text, "%u", n);
+
+		text[len] = '.';
+		e = client_open(c.c, r.shm, s, text, sizeof text, &slot);
+		if (e < 0)
+			break;
+	}
+	assert_int_equal(e, -ENOSPC);
+	assert_true(n > 500);
+	fill(&r);
+	before = rig_blocks(&r);
+	for (int i = 0; i < 100; i++) {
+		text[0] = '!';
+		assert_int_equal(client_open(c.c, r.shm, s, text, sizeof text, &slot), -ENOSPC);
+		e = space_create(r.shm, "another", &access, false, &t);
+		assert_int_equal(e, -ENOSPC);
+	}
+	assert_int_equal(rig_blocks(&r), before);
+	assert_int_equal(rig_fds(), fds);
+	assert_int_equal(s->names.n, n + 1);
+	assert_int_equal(s->longs.n, n);
+	assert_int_equal(r.shm->ledger.opens.n, n + 1);
+	assert_int_equal(r.shm->ledger.spaces.n, 1);
+	rig_want(s, 1);
+	rig_turn(&r);
+	assert_true(rig_take(s, 1, &c));         /* what is there goes on */
+	rig_client_end(&r, &c);
+	fake_loop_advance(r.loop, NSEC_PER_SEC);
+	assert_int_equal(s->names.n, 0);
+	assert_int_equal(space_create(r.shm, "another", &access, false, &t), 0);
+	rig_done(&r);
+}
+
+/* --- broken ones --- */
+
+static void broken(void **state)
+{
+	struct rig_client a, b;
+	struct space *s, *t, *other;
+	uint32_t held, idle, slot, elsewhere;
+	uint64_t generation;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	other = rig_space(&r, "y");
+	a = rig_client(&r);
+	b = rig_client(&r);
+	held = rig_name(&r, &a, s, "held");
+	rig_name(&r, &b, s, "held");
+	idle = rig_name(&r, &a, s, "idle");
+	elsewhere = rig_name(&r, &a, other, "e");
+	rig_want(s, held);
+	rig_want(other, elsewhere);
+	rig_turn(&r);
+	assert_true(rig_take(s, held, &a));
+	assert_true(rig_take(other, elsewhere, &a));
+	assert_false(rig_take(s, held, &b));
+	generation = s->generation;
+	space_break(s, "test");
+	assert_int_equal(r.shm->page.line[s->id].ns, NODE_GONE);
+	assert_int_equal(r.shm->page.line[s->id].ticks, 0);
+	t = space_find(r.shm, "x", 1);
+	assert_non_null(t);
+	assert_ptr_not_equal(t, s);
+	assert_int_not_equal(t->generation, generation);
+	assert_int_equal(r.shm->page.line[t->id].ns, NODE_NEVER);
+	slot = rig_name(&r, &b, t, "held");      /* before it has been wound up */
+	assert_true(LOCK_LOAD(rig_word(t, slot)) & LOCK_D);
+	rig_turn(&r);
+	assert_int_equal(LOCK_LOAD(rig_word(s, held)), 0);
+	assert_true(LOCK_LOAD(rig_word(t, slot)) & LOCK_D);
+	assert_int_equal(name_find(t, "idle", 4), 0);
+	assert_int_equal(r.releases, 1);
+	assert_int_equal(LOCK_LOAD(rig_word(other, elsewhere)) & LOCK_OWNER, a.index);
+	assert_int_equal(r.shm->page.line[other->id].ns, NODE_NEVER);
+	/* The old one goes when nobody has it open any more. */
+	assert_int_equal(client_close(a.c, r.shm, s, held), 0);
+	assert_int_equal(client_close(b.c, r.shm, s, held), 0);
+	rig_turn(&r);
+	assert_ptr_equal(r.shm->spaces[s->id], s);
+	assert_int_equal(client_close(a.c, r.shm, s, idle), 0);
+	uint32_t id = s->id;
+	rig_turn(&r);
+	assert_null(r.shm->spaces[id]);
+	assert_int_equal(ledger_space(&r.shm->ledger, id)->used, SPACE_GONE);
+	rig_name(&r, &a, t, "again");
+	rig_client_end(&r, &a);
+	rig_client_end(&r, &b);
+	rig_done(&r);
+}
+
+static void cut(void **state)
+{
+	struct rig_client a;
+	struct space *s;
+	uint32_t slot;
+	struct rig r;
+	int how;
+
+	(void)state;
+	for (how = 0; how < 4; how++) {
+		rig_open(&r);
+		s = rig_space(&r, "x");
+		a = rig_client(&r);
+		slot = rig_name(&r, &a, s, "n");
+		rig_want(s, slot);
+		rig_turn(&r);
+		assert_int_equal(ftruncate(s->fd, how == 1 ? (off_t)SEG_SIZE + 4096 : how == 3 ? 8192 : 0), 0);
+		switch (how) {
+		case 0: rig_ring(s); break;
+		case 1: assert_false(space_sound(s)); break;
+		case 2: rig_client_end(&r, &a); rig_ring(s); break;
+		case 3: assert_int_equal(client_close(a.c, r.shm, s, slot), 0); rig_ring(s); break;
+		}
+		rig_turn(&r);
+		assert_true(rig_said(&r, "space-broken x/"));
+		s = space_find(r.shm, "x", 1);
+		assert_non_null(s);
+		a = rig_client(&r);
+		slot = rig_name(&r, &a, s, "n");
+		rig_want(s, slot);
+		rig_turn(&r);
+		assert_true(rig_take(s, slot, &a));
+		rig_client_end(&r, &a);
+		rig_done(&r);
+	}
+}
+
+/* A client breaks its space as often as it can, and lets go of nothing. */
+static void broken_often(void **state)
+{
+	struct peer p = { .uid = 10, .gid = 20 };
+	struct space_access access = { 10, 20, 0600 };
+	struct rig_client a;
+	struct space *s, *other;
+	unsigned fds, made = 0;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	other = rig_space(&r, "y");
+	assert_int_equal(space_create(r.shm, "x", &access, false, &s), 0);
+	a = rig_client(&r);
+	fds = rig_fds();
+	for (int i = 0; i < 2000; i++) {
+		int e = space_get(r.shm, "x", 1, &p, &s);
+
+		assert_true(e == 0 || e == -EAGAIN);
+		if (e == 0) {
+			made++;
+			rig_name(&r, &a, s, "n");
+			space_break(s, "test");
+		}
+		fake_loop_advance(r.loop, 10 * NSEC_PER_MSEC);
+	}
+	assert_true(made >= 16 && made <= 40);   /* in twenty seconds */
+	assert_true(rig_fds() <= fds + 6 * made);
+	rig_name(&r, &a, other, "n");
+	assert_int_equal(space_get(r.shm, "z", 1, &p, &s), -ENOENT);
+	r.shm->config.spaces_on_demand = true;
+	p.uid = 11;
+	assert_int_equal(space_get(r.shm, "x", 1, &p, &s), -EACCES);     /* nobody takes its name meanwhile */
+	rig_client_end(&r, &a);
+	fake_loop_advance(r.loop, 20 * NSEC_PER_SEC);
+	assert_true(rig_fds() <= fds + 6);
+	p.uid = 10;
+	assert_int_equal(space_get(r.shm, "x", 1, &p, &s), 0);
+	assert_int_equal(space_record(s)->gid, 20);
+	assert_int_equal(space_record(s)->mode, 0600);
+	rig_done(&r);
+}
+
+static void lines_return(void **state)
+{
+	struct space_access access = { 0, 0, 0600 };
+	struct rig_client a;
+	struct space *s, *kept;
+	uint32_t slot;
+	struct rig r;
+	char name[20];
+
+	(void)state;
+	rig_open(&r);
+	a = rig_client(&r);
+	kept = rig_space(&r, "kept");
+	slot = rig_name(&r, &a, kept, "n");
+	uint32_t id = kept->id;
+	space_break(kept, "test");
+	for (int i = 0; i < 3000; i++) {
+		snprintf(name, sizeof name, "s%d", i / 3);
+		if (!(s = space_find(r.shm, name, strlen(name))))
+			assert_int_equal(space_create(r.shm, name, &access, true, &s), 0);
+		assert_int_not_equal(s->id, id);         /* somebody still looks at that line */
+		space_record(s)->on_demand = 1;
+		space_break(s, "test");
+		s = space_find(r.shm, name, strlen(name));
+		space_break(s, "test");
+		rig_turn(&r);
+	}
+	assert_int_equal(client_close(a.c, r.shm, kept, slot), 0);
+	rig_client_end(&r, &a);
+	rig_done(&r);
+}
+
+static void no_room_to_replace(void **state)
+{
+	struct space_access access = { 10, 20, 0600 };
+	struct peer p = { .uid = 11, .gid = 21 };
+	struct space *s;
+	struct rig r;
+
+	if (!*(bool *)*state)
+		skip();
+	rig_open_sized(&r, "4m");
+	r.shm->config.spaces_on_demand = true;
+	assert_int_equal(space_create(r.shm, "x", &access, false, &s), 0);
+	fill(&r);
+	space_break(s, "test");
+	assert_true(rig_said(&r, "space-lost x/"));
+	assert_null(space_find(r.shm, "x", 1));
+	assert_int_equal(unlinkat(r.rundir, "fill", 0), 0);
+	assert_int_equal(space_get(r.shm, "x", 1, &p, &s), -EACCES);
+	p.uid = 10;
+	assert_int_equal(space_get(r.shm, "x", 1, &p, &s), 0);
+	assert_int_equal(space_record(s)->gid, 20);
+	rig_done(&r);
+}
+
+/* --- much at once --- */
+
+static void long_ends_in_slices(void **state)
+{
+	enum { N = 30000 };
+	struct rig_client a, b;
+	struct space *s;
+	uint32_t slot[2] = { 0 };
+	unsigned turns = 0;
+	char text[20];
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	b = rig_client(&r);
+	for (int i = 0; i < N; i++) {
+		uint32_t n;
+
+		snprintf(text, sizeof text, "%d", i);
+		n = rig_name(&r, &a, s, text);
+		slot[i > 0] = n;
+	}
+	for (int i = 0; i < 2; i++) {
+		rig_want(s, slot[i]);
+		rig_turn(&r);
+		assert_true(rig_take(s, slot[i], &a));
+	}
+	snprintf(text, sizeof text, "%d", N - 1);
+	rig_name(&r, &b, s, text);
+	close(a.anchor);
+	while (s->names.n > 1) {
+		unsigned before = s->names.n;
+
+		fake_loop_turn(r.loop);
+		assert_true(before - s->names.n <= 200);
+		assert_true(++turns < 10000);
+		if (turns == N / 1024 + 2) {     /* what it owned is free long before the rest is cleared away */
+			assert_true(s->names.n > N / 2);
+			assert_true(rig_take(s, slot[1], &b));
+		}
+	}
+	rig_turn(&r);
+	assert_int_equal(r.shm->ledger.clients.n, 1);
+	for (int i = 0; i < N; i++) {
+		snprintf(text, sizeof text, "%d", i);
+		rig_name(&r, &b, s, text);
+	}
+	space_break(s, "test");
+	turns = 0;
+	for (unsigned n = s->names.n, m; (m = n); turns++) {
+		fake_loop_turn(r.loop);
+		n = s->names.n;
+		assert_true(m - n <= 200);
+	}
+	assert_true(turns > 100);
+	rig_client_end(&r, &b);
+	rig_done(&r);
+}
+
+static void dies_while_leaving(void **state)
+{
+	enum { N = 5000 };
+	struct rig_client a;
+	struct space *s;
+	char text[20];
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	for (int i = 0; i < N; i++) {
+		snprintf(text, sizeof text, "%d", i);
+		rig_name(&r, &a, s, text);
+	}
+	close(a.anchor);
+	for (int i = 0; i < 20; i++)
+		fake_loop_turn(r.loop);
+	assert_true(s->names.n > 0 && s->names.n < N);
+	rig_stop(&r);
+	assert_int_equal(rig_adopt(&r), 0);
+	rig_turn(&r);
+	assert_int_equal(rig_space(&r, "x")->names.n, 0);
+	assert_int_equal(r.shm->ledger.clients.n, 0);
+	assert_int_equal(r.shm->ledger.opens.n, 0);
+	rig_done(&r);
+}
+
+int main(void)
+{
+	static bool small;
+	const struct CMUnitTest tests[] = {
+		STORY(access_rights, "a space is open to its owner, its group, supplementary groups and others as its mode says"),
+		STORY(on_demand, "a space on demand belongs to who asked for it first"),
+		STORY(odd_names, "no name of a space gets in the way of the daemon's own files"),
+		STORY(names_of_all_lengths, "names of one to 255 bytes are kept, found, and found after a restart"),
+		STORY(many_names, "twenty thousand names come and go, and their memory with them"),
+		STORY(slot_again, "a slot that is used again starts closed, whatever was scribbled there"),
+		STORY(close_races_the_answer, "a name that is closed while the core is asked is given back with the answer"),
+		{ "where memory is full an open fails with ENOSPC, and nothing leaks", full, NULL, NULL, &small },
+		STORY(broken, "a broken space is replaced; what was leased starts as owner-died; others notice nothing"),
+		STORY(cut, "a segment that is truncated or enlarged is noticed, survived and replaced"),
+		STORY(broken_often, "who breaks its space again and again has to wait, and holds up nobody else"),
+		STORY(lines_return, "lines of lost spaces return, but none that somebody looks at"),
+		{ "a space that cannot be replaced at once is made later, with the access that it had", no_room_to_replace, NULL, NULL, &small },
+		STORY(long_ends_in_slices, "a client and a space with very many names end in slices, what was owned first"),
+		STORY(dies_while_leaving, "a daemon that dies amidst such an end leaves it to its successor"),
+	};
+
+	small = rig_private();
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
