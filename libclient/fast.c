@@ -61,10 +61,10 @@ static inline int give(struct dlock *l, struct binding *b)
 
 	if (!serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED) != (serial | b->widen))
 		return slow_post(l);
-	if ((held & LOCK_W) || !__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
 		return slow_post(l);
 	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
-	if (likely(LOCK_CAS(b->word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
+	if (likely(!(held & LOCK_W)) && likely(LOCK_CAS(b->word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
 		return 0;
 	return hold_give(b, held);
 }

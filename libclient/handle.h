@@ -55,6 +55,8 @@ struct binding {
 	uint32_t epoch;                  /* of the connection: another one means that all this is lost */
 	struct space *space;             /* NULL: bound to nothing */
 	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */
+	uint64_t looked_ticks;           /* when one has looked at the counter for that */
+	uint32_t look_skip;              /* releases until the next such look */
 	struct binding *older;
 } __attribute__((aligned(64)));
 

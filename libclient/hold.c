@@ -7,6 +7,8 @@
 #include "space.h"
 #include "thread.h"
 
+#define LOOK_SKIP 16u                    /* releases within a 32nd of LOCK_FORCE_NS, and only one looks */
+
 /*
  * The caller's hold through this handle. The newest binding is where it is, nearly always; a hold
  * that was lost may be in an older one. -EPERM: there is none.
@@ -30,24 +32,35 @@ static bool hold_identical(const struct binding *b)
 
 /*
  * Has the one who was woken (K) been waiting for a processor for LOCK_FORCE_NS? Then it is time to
- * stand back. As seen from the releases through this binding, by the counter: it costs less than
- * what it measures.
+ * stand back. As seen from the releases through this binding, by the counter. Reading that can cost
+ * as much as the lock, so where releases follow one another closely, only one in some looks. All of
+ * it is written while the word is held.
  */
 static unsigned hold_press(struct binding *b)
 {
-	uint64_t since = __atomic_load_n(&b->woken_ticks, __ATOMIC_RELAXED), now = 0;
-	unsigned how = 0;
+	uint64_t since = __atomic_load_n(&b->woken_ticks, __ATOMIC_RELAXED), now, span;
+	uint32_t skip = __atomic_load_n(&b->look_skip, __ATOMIC_RELAXED);
 
-	if (LOCK_LOAD(b->word) & LOCK_K) {
-		now = since ? since : counter_now();
-		if (counter_now() - now >= counter_force_ticks()) {
-			now = 0;
-			how = LOCK_PRESS;
-		}
+	if (!(LOCK_LOAD(b->word) & LOCK_K)) {
+		if (since)
+			__atomic_store_n(&b->woken_ticks, 0, __ATOMIC_RELAXED);
+		return 0;
 	}
-	if (now != since)
+	if (since && skip) {
+		__atomic_store_n(&b->look_skip, skip - 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	now = counter_now();
+	span = now - __atomic_load_n(&b->looked_ticks, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->looked_ticks, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->look_skip, span < counter_force_ticks() / 32 ? LOOK_SKIP : 0, __ATOMIC_RELAXED);
+	if (since && now - since >= counter_force_ticks()) {
+		__atomic_store_n(&b->woken_ticks, 0, __ATOMIC_RELAXED);
+		return LOCK_PRESS;
+	}
+	if (!since)
 		__atomic_store_n(&b->woken_ticks, now, __ATOMIC_RELAXED);
-	return how;
+	return 0;
 }
 
 int hold_give(struct binding *b, uint64_t held)
