@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -174,13 +175,13 @@ static void tell_ready(const char *prefix)
 static void on_hup(void *arg, int signo)
 {
 	struct config c;
-	char reloading[80];
+	struct timespec ts;
 
 	(void)arg;
 	(void)signo;
-	snprintf(reloading, sizeof reloading, "RELOADING=1\nMONOTONIC_USEC=%llu",
-		 (unsigned long long)(loop_clock() / NSEC_PER_USEC));
-	sd_notify(0, reloading);
+	clock_gettime(CLOCK_MONOTONIC, &ts);     /* systemd's own clock for this; the loop's goes on in suspend */
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+		   (unsigned long long)ts.tv_sec * 1000000 + (unsigned long long)ts.tv_nsec / 1000);
 	if (load_config(&c) < 0)
 		log_error("the configuration has errors; the old one stays in force");
 	else if (strcmp(c.run_dir, node.config.run_dir) || strcmp(c.state_dir, node.config.state_dir))
@@ -250,6 +251,12 @@ static int serve(struct loop *loop, const struct config *c)
 	return loop_run(loop);
 }
 
+/* Where io_uring is not to be had, trying again does not help; a lack of memory or descriptors may pass. */
+static int exit_without_loop(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE ? EX_OSERR : EX_UNAVAILABLE;
+}
+
 int main(int argc, char **argv)
 {
 	struct loop *loop;
@@ -272,7 +279,7 @@ int main(int argc, char **argv)
 	if (r < 0) {
 		log_error("%s", loop_explain(r));
 		config_done(&c);
-		return EX_UNAVAILABLE;
+		return exit_without_loop(r);
 	}
 	r = serve(loop, &c);
 	if (r != 0)
