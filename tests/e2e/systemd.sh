@@ -133,6 +133,11 @@ ok $? 'a ledger that was removed is told as a loss, at level warning, and the ho
 once 1001 dlock job && lost=$(sed -n 's/^w 0 //p' "$work/last") && [ "${lost:-0}" -gt "${second#0 }" ]
 ok $? '… and tokens go on rising'
 
+start victim alice job dlock && until_true 5 said victim w && try systemctl kill -s KILL victim &&
+	until_true 5 logged_at 5 'ended while it held default/job, token [0-9]' && once 1001 dlock job
+ok $? 'a holder that is killed is logged at level notice, and the lock is free'
+lost=$(sed -n 's/^w 0 //p' "$work/last")
+
 # --- reboot ---
 
 try systemctl poweroff >/dev/null

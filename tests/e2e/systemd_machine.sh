@@ -97,7 +97,7 @@ make_root() {
 		ln -s /dev/null "$root/etc/systemd/system/$unit"
 	done
 	ln -s /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
-	mkfifo -m 666 "$root/srv/alice" "$root/srv/second" "$root/srv/third"
+	mkfifo -m 666 "$root"/srv/{alice,second,third,victim}
 	cp "$client" "$root/srv/client"
 }
 
