@@ -27,27 +27,55 @@ static inline struct binding *binding_foreseen(struct dlock *l)
 	return first;
 }
 
-/* The deadline has passed, or its ticks have no say. */
-__attribute__((noinline, cold)) static bool take_late(struct binding *b)
+enum took {
+	TOOK,
+	TOOK_LATE,                       /* but the deadline has passed, or its ticks have no say */
+	TOOK_NOT,
+	REBOUND,                         /* not tried: it is not the first binding */
+};
+
+/* What lies behind the swap's barrier waits for it, so that all but the ticks is loaded before. */
+static inline enum took take(struct binding *b)
 {
-	if (deadline_good_ns(b->line))
-		return true;
-	hold_undo(b);
-	return false;
+	const struct node_line *line = b->line;
+	uint64_t *word = b->word, holder = thread_serial();
+	uint64_t w = __atomic_load_n(word, __ATOMIC_ACQUIRE), n = w + LOCK_ONE + b->me;
+
+	if ((w & b->slow) != LOCK_L || !holder || __atomic_load_n(&b->state, __ATOMIC_RELAXED))
+		return TOOK_NOT;
+	holder |= b->widen;
+	if (!LOCK_CAS(word, &w, n, __ATOMIC_ACQUIRE))
+		return TOOK_NOT;
+	__atomic_store_n(&b->held, n, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->state, holder, __ATOMIC_RELEASE);
+	return likely(deadline_good_ticks(line)) ? TOOK : TOOK_LATE;
 }
 
-static inline bool take(struct binding *b)
+static inline enum took fast(struct dlock *l)
 {
-	uint32_t serial = thread_serial();
-	uint64_t w = __atomic_load_n(b->word, __ATOMIC_ACQUIRE), n = w + LOCK_ONE + b->me;
+	return likely(binding_now(l) == &l->first) ? take(binding_foreseen(l)) : REBOUND;
+}
 
-	if ((w & b->slow) != LOCK_L || !serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED))
+/* What was not plain, but may have been taken all the same. */
+static bool settle(struct dlock *l, enum took how)
+{
+	struct binding *b = &l->first;
+
+	if (how == REBOUND) {
+		b = binding_now(l);
+		how = take(b);
+	}
+	if (how == TOOK_LATE && !deadline_good_ns(b->line)) {
+		hold_undo(b);
 		return false;
-	if (!LOCK_CAS(b->word, &w, n, __ATOMIC_ACQUIRE))
-		return false;
-	__atomic_store_n(&b->held, n, __ATOMIC_RELAXED);
-	__atomic_store_n(&b->state, serial | b->widen, __ATOMIC_RELEASE);
-	return likely(deadline_good_ticks(b->line)) || take_late(b);
+	}
+	return how != TOOK_NOT;
+}
+
+/* Apart, so that what is plain needs no stack. */
+__attribute__((noinline)) static int wait_rest(struct dlock *l, enum took how, bool try)
+{
+	return settle(l, how) ? 0 : slow_wait(l, &limit_none, try);
 }
 
 /*
@@ -56,22 +84,18 @@ static inline bool take(struct binding *b)
  */
 static inline int give(struct dlock *l, struct binding *b)
 {
-	uint32_t serial = thread_serial();
 	uint64_t held = __atomic_load_n(&b->held, __ATOMIC_RELAXED), w = held;
+	uint32_t serial = thread_serial();
+	uint64_t *word = b->word;
 
 	if (!serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED) != (serial | b->widen))
 		return slow_post(l);
 	if (!__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
 		return slow_post(l);
 	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
-	if (likely(!(held & LOCK_W)) && likely(LOCK_CAS(b->word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
+	if (likely(!(held & LOCK_W)) && likely(LOCK_CAS(word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
 		return 0;
 	return hold_give(b, held);
-}
-
-__attribute__((noinline)) static bool take_rebound(struct dlock *l)
-{
-	return take(binding_now(l));
 }
 
 __attribute__((noinline)) static int give_rebound(struct dlock *l)
@@ -79,28 +103,29 @@ __attribute__((noinline)) static int give_rebound(struct dlock *l)
 	return give(l, binding_now(l));
 }
 
-static inline bool fast(struct dlock *l)
-{
-	return likely(binding_now(l) == &l->first) ? take(binding_foreseen(l)) : take_rebound(l);
-}
-
 int dlock_wait(dlock_t *l)
 {
-	return likely(fast(l)) ? 0 : slow_wait(l, &limit_none, false);
+	enum took how = fast(l);
+
+	return likely(how == TOOK) ? 0 : wait_rest(l, how, false);
 }
 
 int dlock_trywait(dlock_t *l)
 {
-	return likely(fast(l)) ? 0 : slow_wait(l, &limit_none, true);
+	enum took how = fast(l);
+
+	return likely(how == TOOK) ? 0 : wait_rest(l, how, true);
 }
 
 int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs)
 {
 	struct limit limit;
+	enum took how;
 
 	if (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME)
 		return EINVAL;
-	if (likely(fast(l)))
+	how = fast(l);
+	if (likely(how == TOOK) || settle(l, how))
 		return 0;
 	if (limit_parse(&limit, clock, abs) < 0)
 		return EINVAL;
