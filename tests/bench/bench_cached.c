@@ -13,8 +13,9 @@
 
 #include "bench.h"
 
-#define NAMES 64
-#define PAIRS 1000000
+#define NAMES     64
+#define STRETCHES 100
+#define PAIRS     10000                  /* of a stretch */
 
 /* Mutexes on lines of their own, as dlock's words are. */
 struct padded {
@@ -56,22 +57,25 @@ __attribute__((noinline)) static void pairs_nothing(const struct cached *c, long
 	}
 }
 
-static double ns_each(void (*pairs)(const struct cached *, long), const void *arg)
+static double ns_each(void (*pairs)(const struct cached *, long), const struct cached *c)
 {
 	uint64_t begin = bench_ns();
 
-	pairs(arg, PAIRS);
+	pairs(c, PAIRS);
 	return (double)(bench_ns() - begin) / PAIRS;
 }
 
-static double round_dlock(void *arg)
+/* What lasts nanoseconds is disturbed by anything: each round alternates many times, and takes the medians. */
+static void round_both(const struct cached *c, double *ret_dlock, double *ret_mutex)
 {
-	return ns_each(pairs_dlock, arg);
-}
+	double d[STRETCHES], m[STRETCHES];
 
-static double round_mutex(void *arg)
-{
-	return ns_each(pairs_mutex, arg);
+	for (unsigned i = 0; i < STRETCHES; i++) {
+		d[i] = ns_each(pairs_dlock, c);
+		m[i] = ns_each(pairs_mutex, c);
+	}
+	*ret_dlock = bench_median(d, STRETCHES);
+	*ret_mutex = bench_median(m, STRETCHES);
 }
 
 static void mutexes_make(struct cached *c)
@@ -110,6 +114,7 @@ static void measure(void *arg)
 {
 	static const char *const counts[2][2] = { { "dlock-1", "mutex-1" }, { "dlock-64", "mutex-64" } };
 	const struct row *row = arg;
+	double d[ROUNDS], m[ROUNDS];
 	struct row r = *row;
 	bool many = strstr(row->key, "64") != NULL;
 
@@ -117,7 +122,10 @@ static void measure(void *arg)
 	locks_open(&cached);
 	for (int i = 0; i < 2; i++)
 		r.instructions[i] = bench_instructions(counts[many][i]);
-	bench_rounds(&r, ROUNDS, round_dlock, round_mutex, &cached);
+	round_both(&cached, &d[0], &m[0]);               /* warms up */
+	for (unsigned i = 0; i < ROUNDS; i++)
+		round_both(&cached, &d[i], &m[i]);
+	bench_row(&r, d, m, ROUNDS);
 	locks_close(&cached);
 	bench_end();
 }
