@@ -45,7 +45,7 @@ ok $? 'the daemon says that it is ready, and what it does'
 pid=$(main_pid)
 try cat "/proc/$pid/status" && says '^Uid:.[1-9]' && says '^CapPrm:.0000000000000000$' && says '^NoNewPrivs:.1$' && says '^Seccomp:.2$'
 ok $? 'it runs as a user of its own, without capabilities, in a sandbox'
-logged_at 6 'first start' && logged_at 6 'testnode serves /run/dlock'
+until_true 5 logged_at 6 'first start' && until_true 5 logged_at 6 'testnode serves /run/dlock'
 ok $? 'the log tells of the first start, at level info'
 try setpriv --reuid 1002 --regid 1002 --clear-groups dlock status && says testnode && try dlock doctor && ! says WARN
 ok $? 'dlock status answers everybody, dlock doctor finds nothing to mend'
@@ -67,13 +67,13 @@ token=$(ask alice c)
 ok $? 'one holds the lock, another waits, and dlock show names the unit'
 sockets=$(inside stat -c %i /run/dlock/dlockd.sock /run/dlock/io.dlock)
 
-try systemctl restart dlockd && until_true 5 running "$pid" && logged_at 6 'incarnation 2: the session goes on'
+try systemctl restart dlockd && until_true 5 running "$pid" && until_true 5 logged_at 6 'incarnation 2: the session goes on'
 ok $? 'systemctl restart: the new daemon goes on with the session'
 [ "$(ask alice c)" = "$token" ] && waits second && [ "$(inside stat -c %i /run/dlock/dlockd.sock /run/dlock/io.dlock)" = "$sockets" ]
 ok $? '… the holder still holds, under the same token; the waiter waits; the sockets are the same'
 
 pid=$(main_pid)
-inside kill -KILL "$pid" && until_true 5 running "$pid" && logged 'incarnation 3: the session goes on'
+inside kill -KILL "$pid" && until_true 5 running "$pid" && until_true 5 logged 'incarnation 3: the session goes on'
 ok $? 'kill -9: systemd brings the daemon back'
 [ "$(ask alice c)" = "$token" ] && waits second
 ok $? '… the holder still holds, the waiter waits'
@@ -85,10 +85,10 @@ ok $? 'systemd-tmpfiles and daemon-reload touch nothing'
 ok $? 'released, the lock goes to the one who has waited all the time, with a higher token'
 
 try systemctl stop dlockd && [ "$(property dlockd ActiveState)" = inactive ] && try systemctl is-active dlockd.socket &&
-	logged 'what is held stays held' && [ "$(ask second c)" = "$second" ] && [ "$(ask second p)" = '0 0' ] &&
+	until_true 5 logged 'what is held stays held' && [ "$(ask second c)" = "$second" ] && [ "$(ask second p)" = '0 0' ] &&
 	[[ $(ask second w) = '0 '* ]]
 ok $? 'systemctl stop: the holder keeps the lock, and a cached lock can be given back and taken without the daemon'
-start third alice job dlock && until_true 5 said third 'o 0' && until_true 5 running 0 && logged 'incarnation 4: the session goes on' &&
+start third alice job dlock && until_true 5 said third 'o 0' && until_true 5 running 0 && until_true 5 logged 'incarnation 4: the session goes on' &&
 	waits third && [[ $(ask second c) = '0 '* ]]
 ok $? 'who calls at the socket starts the daemon again, and nothing is lost'
 try systemctl kill -s KILL third
@@ -96,11 +96,11 @@ try systemctl kill -s KILL third
 # --- watchdog ---
 
 mkdir -p "$root/etc/systemd/system/dlockd.service.d"
-printf '[Service]\nWatchdogSec=1s\nTimeoutAbortSec=1s\n' >"$root/etc/systemd/system/dlockd.service.d/test.conf"
-try systemctl daemon-reload && try systemctl restart dlockd && pid=$(main_pid) && sleep 2.5 && [ "$(main_pid)" = "$pid" ] &&
+printf '[Service]\nWatchdogSec=2s\nTimeoutAbortSec=1s\n' >"$root/etc/systemd/system/dlockd.service.d/test.conf"
+try systemctl daemon-reload && try systemctl restart dlockd && pid=$(main_pid) && sleep 4.5 && [ "$(main_pid)" = "$pid" ] &&
 	[ "$(property dlockd Result)" = success ]
 ok $? 'the daemon keeps its watchdog content'
-inside kill -STOP "$pid" && until_true 10 running "$pid" && try journalctl -b -q -u dlockd -o cat --no-pager && says 'Watchdog timeout' &&
+inside kill -STOP "$pid" && until_true 15 running "$pid" && try journalctl -b -q -u dlockd -o cat --no-pager && says 'Watchdog timeout' &&
 	[[ $(ask second c) = '0 '* ]]
 ok $? 'a daemon that hangs is replaced, and the holder still holds'
 rm -r "$root/etc/systemd/system/dlockd.service.d"
@@ -115,7 +115,7 @@ try systemctl reload dlockd && until_true 5 logged 'configuration read again' &&
 	once 1002 '' builds/one && { once 1001 '' builds/one; [ $? = 13 ]; }
 ok $? 'systemctl reload: a new space is there for its owner'
 printf '[Space builds]\nMode=nonsense\n' >"$root/etc/dlock/dlockd.conf.d/wrong.conf"
-! try systemctl reload dlockd && until_true 5 running 0 && [ "$(main_pid)" = "$pid" ] && logged_at 3 'wrong.conf:2' && once 1002 '' builds/one
+! try systemctl reload dlockd && until_true 5 running 0 && [ "$(main_pid)" = "$pid" ] && until_true 5 logged_at 3 'wrong.conf:2' && once 1002 '' builds/one
 ok $? 'a reload of a wrong configuration fails, says where, and the old one stays in force'
 try systemctl restart dlockd; until_true 5 eval '[ "$(property dlockd ActiveState)" = failed ]' && [ "$(property dlockd ExecMainStatus)" = 78 ] &&
 	[ "$(property dlockd NRestarts)" = 0 ]
@@ -128,7 +128,7 @@ ok $? '… and mended, it goes on where it was'
 
 try systemctl stop dlockd dlockd.socket
 inside sh -c 'rm -r /run/dlock/ledger'
-try systemctl start dlockd && logged_at 4 'what was held is lost' && [[ $(ask second c) = '116 '* ]]
+try systemctl start dlockd && until_true 5 logged_at 4 'what was held is lost' && [[ $(ask second c) = '116 '* ]]
 ok $? 'a ledger that was removed is told as a loss, at level warning, and the holder is told ESTALE'
 once 1001 dlock job && lost=$(sed -n 's/^w 0 //p' "$work/last") && [ "${lost:-0}" -gt "${second#0 }" ]
 ok $? '… and tokens go on rising'
@@ -146,7 +146,7 @@ ok $? 'the machine goes down'
 end_machine
 boot && until_true 5 running 0
 ok $? 'after a reboot the service comes up by itself'
-logged_at 6 'the machine was started anew' && ! logged_at 4 .
+until_true 5 logged_at 6 'the machine was started anew' && ! logged_at 4 .
 ok $? 'the log tells it as a reboot, and warns of nothing'
 once 1001 dlock job && token=$(sed -n 's/^w 0 //p' "$work/last") && [ "${token:-0}" -gt "$lost" ]
 ok $? 'tokens go on rising over the reboot'

@@ -158,7 +158,12 @@ once() {
 }
 
 main_pid() { property dlockd MainPID; }
-running() { [ "$(property dlockd SubState)" = running ] && [ "$(main_pid)" != "${1:-0}" ]; }
+# running [PID]: there is a daemon, and not that one. Both are asked at once, since it may be dying just now.
+running() {
+	local state
+	state=$(inside systemctl show -p MainPID,SubState dlockd)
+	[[ $state = *SubState=running* && $state != *MainPID=0* && ! $state =~ MainPID=${1:-0}($|[^0-9]) ]]
+}
 logged() { inside journalctl -b -q -u dlockd -o cat --no-pager | grep -q -- "$1"; }
 logged_at() { inside journalctl -b -q -u dlockd -o cat --no-pager -p "$1..$1" | grep -q -- "$2"; }
 times_logged() { inside journalctl -b -q -u dlockd -o cat --no-pager | grep -c -- "$1"; }
