@@ -102,25 +102,31 @@ void waits_look_again(struct dlock *l)
 }
 
 /* One at a time: the waits that begin meanwhile are counted under the other parity. */
-int dlock_cancel(dlock_t *l)
+static void cancel_begin(struct dlock *l)
 {
-	uint32_t holder, c, none = 0;
-	int r = holder_of(l, &holder);
+	uint32_t none = 0;
 
-	if (r < 0)
-		return -r;
 	while (!__atomic_compare_exchange_n(&l->cancelling, &none, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
 		none = 0;
 		limit_nap(&limit_none, CANCEL_NS);
 	}
+}
+
+int dlock_cancel(dlock_t *l)
+{
+	uint32_t serial, c;
+	int r = thread_register(&serial);
+
+	if (r < 0)
+		return -r;
+	cancel_begin(l);
 	c = __atomic_load_n(&l->cancels, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&l->waits[c & 1], __ATOMIC_SEQ_CST))
+	if (__atomic_load_n(&l->waits[c & 1], __ATOMIC_SEQ_CST)) {
 		__atomic_store_n(&l->cancels, c + 1, __ATOMIC_SEQ_CST);
-	else
-		c++;                     /* nobody waits; and nobody was left under the other parity */
-	while (__atomic_load_n(&l->waits[c & 1], __ATOMIC_ACQUIRE)) {
-		wake_waits(l);
-		limit_nap(&limit_none, CANCEL_NS);
+		while (__atomic_load_n(&l->waits[c & 1], __ATOMIC_ACQUIRE)) {
+			wake_waits(l);
+			limit_nap(&limit_none, CANCEL_NS);
+		}
 	}
 	__atomic_store_n(&l->cancelling, 0, __ATOMIC_RELEASE);
 	return 0;

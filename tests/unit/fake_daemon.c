@@ -341,14 +341,14 @@ static void name_look(struct fake *f, struct fake_name *n)
 	struct seg_slot *g = seg_slot(s->base, n->slot);
 	uint64_t w;
 
-	if (bit_take(s->base, SEG_WATCH, n->slot)) {
+	if (!f->blind && bit_take(s->base, SEG_WATCH, n->slot)) {
 		f->looks++;
 		if (lock_look(&g->word) || (__atomic_load_n(&g->word, __ATOMIC_SEQ_CST) & LOCK_W))
 			seg_bit_set(s->base, SEG_WATCH, n->slot);
 	}
 	if (bit_take(s->base, SEG_WANT, n->slot))
 		f->wants++;
-	else if (!(LOCK_LOAD(&g->word) & LOCK_W))
+	else if (f->blind || !(LOCK_LOAD(&g->word) & LOCK_W))
 		return;
 	w = LOCK_LOAD(&g->word);
 	if (!f->range || !lock_is_free(w) || (w & LOCK_L))
@@ -363,10 +363,13 @@ static void name_look(struct fake *f, struct fake_name *n)
 static void look_at_all(struct fake *f)
 {
 	char bytes[64];
+	bool rung = false;
 
 	for (uint32_t i = 1; i <= f->n_spaces; i++)
 		while (read(f->spaces[i].bell, bytes, sizeof bytes) > 0)
-			;
+			rung = true;
+	if (f->blind && !rung)
+		return;
 	for (uint32_t i = 0; i < f->n_names; i++)
 		if (!f->spaces[f->names[i].space].gone && f->spaces[f->names[i].space].base)
 			name_look(f, &f->names[i]);

@@ -303,6 +303,50 @@ static void a_forced_release_is_noticed(void **state)
 	ok(dlock_close(k));
 }
 
+static int wait_check_post(void *l)
+{
+	int r = dlock_wait(l);
+
+	if (r == 0)
+		r = dlock_check(l);
+	return r ? r : dlock_post(l);
+}
+
+static void a_hold_that_is_lost_while_others_wait_through_the_handle(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	struct rig_thread t;
+
+	(void)state;
+	ok(dlock_wait(l));
+	rig_spawn(&t, wait_check_post, l);
+	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
+	nap_ms(20);
+	fake_release(&fake, "x");
+	ok(rig_join(&t));
+	fails(ESTALE, dlock_check(l));
+	fails(ESTALE, dlock_post(l));
+	fails(EPERM, dlock_post(l));
+	ok(dlock_close(l));
+}
+
+/* Nobody looks after sleepers: whatever is needed has to be asked for, with the bell. */
+static void the_bell_rings_for_every_token(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	long begin = now_ms();
+
+	(void)state;
+	FAKE_SET(&fake, blind, true);
+	FAKE_SET(&fake, range, 1);
+	for (int i = 0; i < 50; i++) {
+		ok(dlock_wait(l));
+		ok(dlock_post(l));
+	}
+	assert_in_range(now_ms() - begin, 0, 900);       /* a sleeper looks by itself after a second */
+	ok(dlock_close(l));
+}
+
 static void the_descriptor_hints(void **state)
 {
 	dlock_t *l = rig_open("x", 0);
@@ -367,6 +411,8 @@ int main(void)
 		test(a_try_asks_the_daemon_but_not_for_ever),
 		test(wanted_shows_a_waiter),
 		test(a_forced_release_is_noticed),
+		test(a_hold_that_is_lost_while_others_wait_through_the_handle),
+		test(the_bell_rings_for_every_token),
 		test(the_descriptor_hints),
 		test(errno_is_left_alone),
 	};

@@ -156,26 +156,49 @@ static void holds_outlive_a_restart_of_the_daemon(void **state)
 
 static void a_daemon_that_forgot_us_means_that_holds_are_lost(void **state)
 {
-	dlock_t *l = rig_open("x", 0), *m;
+	dlock_t *l = rig_open("x", 0), *idle = rig_open("idle", 0), *m;
 	uint64_t old, t;
 
 	(void)state;
+	ok(dlock_wait(idle));
+	ok(dlock_post(idle));
 	ok(dlock_wait(l));
 	old = *fake_word(&fake, "x") & LOCK_OWNER;
 	fake_away(&fake, true);
-	fake_release(&fake, "x");
 	fake_away(&fake, false);
 	ok(dlock_open(&m, "y", NULL));           /* finds out */
 	fails(ESTALE, dlock_check(l));
 	fails(ESTALE, dlock_token(l, &t));
+	fake_release(&fake, "x");
 	ok(dlock_wait(l));
 	assert_int_not_equal(*fake_word(&fake, "x") & LOCK_OWNER, old);
 	ok(dlock_check(l));
 	ok(dlock_post(l));
 	fails(ESTALE, dlock_post(l));            /* the first hold's post */
 	fails(EPERM, dlock_post(l));
+	ok(dlock_wait(idle));
+	assert_int_not_equal(*fake_word(&fake, "idle") & LOCK_OWNER, old);
+	ok(dlock_post(idle));
 	ok(dlock_close(l));
+	ok(dlock_close(idle));
 	ok(dlock_close(m));
+}
+
+/* Whatever the abandoned memory says. */
+static void a_hold_in_a_lost_space_is_not_released(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	uint64_t *word = fake_word(&fake, "x"), held;
+
+	(void)state;
+	ok(dlock_wait(l));
+	held = *word;
+	fake_break(&fake, "default");
+	__atomic_store_n(word, held, __ATOMIC_RELEASE);
+	fails(ESTALE, dlock_check(l));
+	fails(ESTALE, dlock_post(l));
+	assert_true(*word == held);
+	ok(dlock_close(l));
 }
 
 static void waiters_find_out_that_the_daemon_forgot_them(void **state)
@@ -427,6 +450,7 @@ int main(void)
 		test(no_descriptors_left_is_an_error_not_a_hang),
 		test(holds_outlive_a_restart_of_the_daemon),
 		test(a_daemon_that_forgot_us_means_that_holds_are_lost),
+		test(a_hold_in_a_lost_space_is_not_released),
 		test(waiters_find_out_that_the_daemon_forgot_them),
 		test(a_broken_space_is_opened_anew_by_the_wait),
 		test(a_broken_space_may_be_waited_on_while_the_daemon_is_away),

@@ -11,13 +11,26 @@ static dlock_t *handle[THREADS];
 static long counter;                     /* protected by the lock alone: TSan judges */
 static int stop;
 
+static long longest_ms;                  /* of all waits */
+
+static int timed(dlock_t *l)
+{
+	long begin = now_ms(), seen = __atomic_load_n(&longest_ms, __ATOMIC_RELAXED), ms;
+	int r = dlock_wait(l);
+
+	ms = now_ms() - begin;
+	while (ms > seen && !__atomic_compare_exchange_n(&longest_ms, &seen, ms, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+	return r;
+}
+
 static int count_up(void *arg)
 {
 	dlock_t *l = arg;
 	int r = 0;
 
 	for (int i = 0; i < ROUNDS && r == 0; i++) {
-		r = dlock_wait(l);
+		r = timed(l);
 		if (r)
 			break;
 		counter++;
@@ -48,6 +61,23 @@ static void one_handle_each(void **state)
 	exclude(0, false);
 }
 
+/* A wake-up that is lost shows as a wait of a second, after which a sleeper looks by itself. */
+static void no_wake_up_is_lost_without_anybody_looking(void **state)
+{
+	dlock_t *first = rig_open("x", 0);
+
+	(void)state;
+	FAKE_SET(&fake, range, UINT64_C(1) << 30);
+	ok(dlock_wait(first));
+	ok(dlock_post(first));
+	FAKE_SET(&fake, blind, true);
+	longest_ms = 0;
+	for (int i = 0; i < 5; i++)
+		exclude(0, i % 2);
+	assert_in_range(longest_ms, 0, 900);
+	ok(dlock_close(first));
+}
+
 static void one_handle_for_all(void **state)
 {
 	(void)state;
@@ -65,6 +95,26 @@ static void holds_of_the_process(void **state)
 {
 	(void)state;
 	exclude(PROCESS, true);
+}
+
+static int wait_until_stopped(void *arg)
+{
+	dlock_t *l = arg;
+	int r, taken = 0;
+
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+		r = timed(l);
+		if (r == ECANCELED)
+			continue;
+		if (r != 0)
+			return -r;
+		counter++;
+		taken++;
+		r = dlock_post(l);
+		if (r != 0)
+			return -r;
+	}
+	return taken;
 }
 
 static int time_out_often(void *arg)
@@ -94,12 +144,19 @@ static int time_out_often(void *arg)
 
 static void timing_out_as_the_lock_comes_orphans_nothing(void **state)
 {
-	struct rig_thread t[THREADS];
+	struct rig_thread t[THREADS], patient;
 	dlock_t *l = rig_open("x", 0);
 	long taken = 0;
 
 	(void)state;
+	FAKE_SET(&fake, range, UINT64_C(1) << 30);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	FAKE_SET(&fake, blind, true);            /* what one who leaves does not pass on is lost for a second */
 	counter = 0;
+	stop = 0;
+	longest_ms = 0;
+	rig_spawn(&patient, wait_until_stopped, l);
 	for (int i = 0; i < THREADS; i++)
 		rig_spawn(&t[i], time_out_often, l);
 	for (int i = 0; i < THREADS; i++) {
@@ -108,7 +165,10 @@ static void timing_out_as_the_lock_comes_orphans_nothing(void **state)
 		assert_true(r >= 0);
 		taken += r;
 	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	taken += rig_join(&patient);
 	assert_int_equal(counter, taken);
+	assert_in_range(longest_ms, 0, 900);
 	ok(dlock_wait(l));
 	ok(dlock_post(l));
 	ok(dlock_close(l));
@@ -118,6 +178,7 @@ static void cancel_ends_the_waits_of_its_handle_only(void **state)
 {
 	struct rig_thread t[4], other;
 	dlock_t *l = rig_open("x", 0), *k = rig_open("x", 0), *holder = rig_open("x", PROCESS);
+	long begin;
 
 	(void)state;
 	ok(dlock_cancel(l));                     /* nobody there */
@@ -127,9 +188,11 @@ static void cancel_ends_the_waits_of_its_handle_only(void **state)
 	rig_spawn(&other, rig_wait, k);
 	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
 	nap_ms(30);
+	begin = now_ms();
 	ok(dlock_cancel(l));
 	for (int i = 0; i < 4; i++)
 		fails(ECANCELED, rig_join(&t[i]));
+	assert_in_range(now_ms() - begin, 0, 500);
 	assert_false(rig_done(&other));
 	ok(dlock_post(holder));
 	ok(rig_join(&other));
@@ -138,26 +201,6 @@ static void cancel_ends_the_waits_of_its_handle_only(void **state)
 	ok(dlock_close(l));
 	ok(dlock_close(k));
 	ok(dlock_close(holder));
-}
-
-static int wait_until_stopped(void *arg)
-{
-	dlock_t *l = arg;
-	int r, taken = 0;
-
-	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
-		r = dlock_wait(l);
-		if (r == ECANCELED)
-			continue;
-		if (r != 0)
-			return -r;
-		counter++;
-		taken++;
-		r = dlock_post(l);
-		if (r != 0)
-			return -r;
-	}
-	return taken;
 }
 
 static int cancel_often(void *arg)
@@ -193,6 +236,44 @@ static void cancels_race_with_grants(void **state)
 	}
 	assert_int_equal(counter, taken);
 	ok(dlock_close(l));
+}
+
+static int wait_and_post(void *l)
+{
+	int r = timed(l);
+
+	return r ? r : dlock_post(l);
+}
+
+/* The release wakes the first; before that one has run, it is cancelled. The second must not sleep on. */
+static void one_who_is_cancelled_after_the_wake_passes_it_on(void **state)
+{
+	dlock_t *h = rig_open("x", 0), *a = rig_open("x", 0), *b = rig_open("x", 0);
+	struct rig_thread first, second;
+	int cancelled = 0;
+
+	(void)state;
+	FAKE_SET(&fake, range, UINT64_C(1) << 30);
+	ok(dlock_wait(h));
+	ok(dlock_post(h));
+	FAKE_SET(&fake, blind, true);
+	longest_ms = 0;
+	for (int i = 0; i < 50; i++) {
+		ok(dlock_wait(h));
+		rig_spawn(&first, wait_and_post, a);
+		nap_ms(2);
+		rig_spawn(&second, wait_and_post, b);
+		nap_ms(2);
+		ok(dlock_post(h));
+		ok(dlock_cancel(a));
+		cancelled += rig_join(&first) == ECANCELED;
+		ok(rig_join(&second));
+	}
+	assert_in_range(longest_ms, 0, 900);
+	assert_true(cancelled > 0);
+	ok(dlock_close(h));
+	ok(dlock_close(a));
+	ok(dlock_close(b));
 }
 
 static int open_and_close(void *arg)
@@ -304,12 +385,14 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		test(one_handle_each),
+		test(no_wake_up_is_lost_without_anybody_looking),
 		test(one_handle_for_all),
 		test(ranges_of_three_tokens),
 		test(holds_of_the_process),
 		test(timing_out_as_the_lock_comes_orphans_nothing),
 		test(cancel_ends_the_waits_of_its_handle_only),
 		test(cancels_race_with_grants),
+		test(one_who_is_cancelled_after_the_wake_passes_it_on),
 		test(names_are_opened_and_closed_by_all_at_once),
 		test(threads_that_end_while_holding_pass_the_lock_on),
 		test(destructors_of_others_still_hold),
