@@ -65,4 +65,10 @@ int boot_decide(struct store *store, const struct boot_place *here, int rundir_f
 
 const char *boot_text(enum boot_case what);
 
+/* Holders of then may be alive and have lost what they held. */
+static inline bool boot_loses(enum boot_case what)
+{
+	return what != BOOT_FIRST && what != BOOT_ADOPTED && what != BOOT_REBOOTED;
+}
+
 #endif

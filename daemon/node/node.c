@@ -132,10 +132,8 @@ int node_open(struct node *n, struct loop *loop, const struct config *config, co
 		r = open_store(n);
 	if (r < 0)
 		return r;
-	log_info("session %llu, incarnation %u: %s", (unsigned long long)n->boot.id.session,
-		 n->boot.incarnation, boot_text(n->boot.what));
-	if (n->boot.what != BOOT_FIRST && n->boot.what != BOOT_ADOPTED && n->boot.what != BOOT_REBOOTED)
-		log_warning("%s", boot_text(n->boot.what));
+	log_write(boot_loses(n->boot.what) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "session %llu, incarnation %u: %s",
+		  (unsigned long long)n->boot.id.session, n->boot.incarnation, boot_text(n->boot.what));
 	r = open_shm(n, o);
 	if (r == 0)
 		r = node_core_start(n);

@@ -12,10 +12,6 @@
 #include "../shm/word.h"
 #include "node.h"
 
-#ifndef DLOCK_VERSION
-#define DLOCK_VERSION "0.1"
-#endif
-
 /* --- processes --- */
 
 struct party {
@@ -229,8 +225,7 @@ static void source_node(void *arg, struct query_node *ret)
 		.releases = st.releases, .pid = getpid(),
 		.uptime_ms = (loop_now(n->loop) - n->started) / NSEC_PER_MSEC,
 		.loss = n->shm.loss ? n->shm.loss
-			: n->boot.what == BOOT_ADOPTED || n->boot.what == BOOT_FIRST || n->boot.what == BOOT_REBOOTED
-			? NULL : boot_text(n->boot.what),
+			: boot_loses(n->boot.what) ? boot_text(n->boot.what) : NULL,
 	};
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (n->shm.spaces[i] && !n->shm.spaces[i]->broken)
