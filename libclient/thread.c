@@ -98,17 +98,20 @@ void lib_unlock(void)
 /* --- Threads --- */
 
 /*
- * Runs in the last round of destructors, so that those of others may still use locks. A lock that a
- * later one takes in spite of that is held until the process ends.
+ * Lets go of everything in the second round of destructors, so that those of others may use and post
+ * locks in the first; and in each that follows, since they may take some. Where it was one of them that
+ * took the thread's first lock, the rounds are fewer than this counts. A lock that the last one takes
+ * is held until the process ends.
  */
 static void thread_end(void *p)
 {
 	struct cell *c = p;
+	bool again = ++c->rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, c) == 0;
 
-	if (++c->rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, c) == 0)
-		return;
-	if (c->serial)
+	if (c->serial && (c->rounds > 1 || !again))
 		handles_thread_end(c->serial);
+	if (again)
+		return;
 	thread_cell = &no_cell;
 	munmap(c, (size_t)sysconf(_SC_PAGESIZE));
 }

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * For tests of real processes: results in TAP, a private directory on tmpfs, and daemons that serve there.
+ *
+ * What must hold: whatever way the test ends (also by its own time limit, or a signal), the directory
+ * is gone afterwards, and with it all processes, since each of them is told to end with its parent.
+ */
+#ifndef E2E_HARNESS_H
+#define E2E_HARNESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define MS UINT64_C(1000000)             /* in nanoseconds */
+
+struct daemon {
+	pid_t pid;                       /* 0: none */
+	int pidfd;                       /* readable when it has ended */
+	int status;                      /* of the last one that ended, as from waitpid() */
+};
+
+extern struct harness {
+	char dir[32];                    /* DIR of the daemon */
+	char run[40];                    /* DIR/run, also in $DLOCK_RUN_DIR */
+	uint64_t seed;
+	bool full;                       /* the long form of the test was asked for: $DLOCK_CHECK_FULL */
+} harness;
+
+/* To be called first, while the test has one thread. The test ends itself after so many seconds. */
+void harness_begin(unsigned seconds);
+int harness_end(void);                   /* the plan; the exit status */
+
+void ok(bool good, const char *title, ...) __attribute__((format(printf, 2, 3)));
+void skip(const char *title, const char *why);
+void note(const char *text, ...) __attribute__((format(printf, 1, 2)));
+__attribute__((noreturn)) void give_up(const char *text, ...) __attribute__((format(printf, 1, 2)));
+
+uint64_t now_ns(void);                   /* CLOCK_MONOTONIC */
+void nap_ns(uint64_t ns);
+uint32_t random_below(uint32_t n);
+void end_with_parent(void);              /* in a fresh child */
+void *shared_memory(size_t n);           /* zeroed; children share it */
+void read_file(const char *path, char *ret, size_t n);   /* as a string; empty where it cannot be read */
+
+/* The thread sleeps in futex(2), in the kernel. Waits for it up to ms. */
+bool asleep(pid_t tid, unsigned ms);
+
+/* The path of a program of this build: "daemon/dlockd". Static. */
+const char *built(const char *path);
+
+/* What follows the program is NULL-terminated. False: it has ended, or was not ready within ten seconds. */
+bool daemon_start(struct daemon *d, const char *program, char *const *more, char *const *environment);
+void daemon_started(struct daemon *d);   /* the plain one; the test gives up without it */
+void daemon_end(struct daemon *d, int signo);
+bool daemon_ended(struct daemon *d, unsigned ms);
+bool daemon_said(const char *text);      /* in the log of all daemons since the last daemon_log_new() */
+void daemon_log_new(void);
+
+/* The output of "dlock ARGUMENTS", and its exit status. */
+int dlock_command(char *ret, size_t n, const char *arguments, ...) __attribute__((format(printf, 3, 4)));
+
+#endif
