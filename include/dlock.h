@@ -118,6 +118,7 @@ int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
  *   EACCES        the space, or the daemon's socket, is not open to this user
  *   ENOENT        no such space, and none may be made
  *   ENOSPC        the space is full, or the memory that holds it
+ *   EUSERS        65,535 processes are attached to this node already
  *   EMFILE ENFILE ENOMEM
  *   EPROTO        what answers is not a daemon of a version that this library understands
  *   ENOTSUP       this process cannot be told apart from others, or lives in a time namespace with
