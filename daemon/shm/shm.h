@@ -96,8 +96,13 @@ struct space {
 		uint64_t word;           /* as last seen */
 	} *watch;
 	uint32_t n_watch, watch_cap, watch_at;
+	uint32_t round_left;             /* of the list, in this round of looks */
+	bool round_moved;
 	nsec_t watch_span;
-	struct loop_timer watch_timer;
+	struct loop_timer watch_timer, bell_timer;
+	nsec_t scan_since;
+	unsigned scan_left;              /* until scan_since + SCAN_SPAN */
+	bool scan_found;                 /* something that had to be done */
 	bool rescan;                     /* memory was short: look through all bits at the next look */
 };
 

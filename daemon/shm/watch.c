@@ -7,8 +7,9 @@
  * words change; where nothing changes they grow rarer, to one in 50 ms. With an empty list there
  * is no timer: a node on which nobody waits never wakes.
  *
- * A client can set any bit as often as it likes: per look at most LOOKS_MAX slots are visited, so
- * that it costs its space some promptness and the node next to nothing.
+ * A client can set any bit, and ring, as often as it likes. So both are rationed: LOOKS_MAX slots
+ * are visited at a time, and about SCAN_MAX bits are heeded per SCAN_SPAN; what is beyond waits.
+ * It costs its space some promptness, and the others next to nothing.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,12 @@
 
 #define LOOK_MIN (10 * NSEC_PER_MSEC)
 #define LOOK_MAX (50 * NSEC_PER_MSEC)
-#define LOOKS_MAX 4096
+#define LOOKS_MAX 128
+#define LOOKS_PAUSE (NSEC_PER_MSEC / 2)  /* between two parts of a longer list */
+#define SCAN_MAX 512
+#define SCAN_SPAN NSEC_PER_MSEC
+#define RING_COST 8                      /* of a ring for nothing; one that had a reason costs much less */
+#define BELL_RETRY (100 * NSEC_PER_MSEC)
 
 static void watch_arm(struct space *s, nsec_t span)
 {
@@ -50,6 +56,7 @@ void watch_add(struct space *s, uint32_t slot)
 		s->watch = w;
 		s->watch_cap = cap;
 	}
+	s->scan_found = true;
 	s->watch[s->n_watch++] = (struct watch_entry){ slot, 0 };
 	s->watched[slot / 64] |= UINT64_C(1) << (slot % 64);
 	s->watch_span = LOOK_MIN;
@@ -67,8 +74,10 @@ static void want_tokens(struct space *s, uint32_t slot)
 	w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	if (!lock_is_free(w) || (w & LOCK_L))
 		return;                  /* whoever owns it now: the next who needs tokens asks again */
-	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_LEASED)
+	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_LEASED) {
+		s->scan_found = true;
 		s->shm->ops.want(s->shm->ops.arg, s, slot);
+	}
 }
 
 /* Before the slot is dropped its bit is cleared, and W looked at once more: see segment.h. */
@@ -96,41 +105,93 @@ static void watch_drop(struct space *s, uint32_t at)
 	s->watch[at] = s->watch[--s->n_watch];
 }
 
+/* Returns whether the word has moved since the last look. */
+static bool watch_one(struct space *s)
+{
+	struct watch_entry *e = &s->watch[s->watch_at];
+	uint64_t w = LOCK_LOAD(&seg_slot(s->base, e->slot)->word);
+	bool moved = (w ^ e->word) & (LOCK_COUNT | LOCK_OWNER);
+
+	if (moved)
+		hint_ring(s->shm, s, e->slot);
+	e->word = w;
+	if (watch_keep(s, e))
+		s->watch_at++;
+	else
+		watch_drop(s, s->watch_at);
+	return moved;
+}
+
+/* Part of a round through the list. */
+static void watch_round(struct space *s)
+{
+	if (!s->round_left) {
+		s->round_left = s->n_watch;
+		s->round_moved = false;
+	}
+	for (unsigned n = 0; n < LOOKS_MAX && s->round_left && s->n_watch; n++, s->round_left--) {
+		if (s->watch_at >= s->n_watch)
+			s->watch_at = 0;
+		s->round_moved |= watch_one(s);
+	}
+	if (!s->n_watch)
+		s->round_left = 0;
+}
+
 static void watch_look(void *arg)
 {
 	struct space *s = arg;
-	uint32_t n = s->n_watch < LOOKS_MAX ? s->n_watch : LOOKS_MAX;
-	bool moved = false;
 
 	if (s->rescan) {
 		s->rescan = false;
 		watch_scan_all(s);
 	}
-	while (n-- && s->n_watch && !s->broken) {
-		struct watch_entry *e;
-		uint64_t w;
-
-		if (s->watch_at >= s->n_watch)
-			s->watch_at = 0;
-		e = &s->watch[s->watch_at];
-		w = LOCK_LOAD(&seg_slot(s->base, e->slot)->word);
-		if ((w ^ e->word) & (LOCK_COUNT | LOCK_OWNER)) {
-			moved = true;
-			hint_ring(s->shm, s, e->slot);
-		}
-		e->word = w;
-		if (watch_keep(s, e))
-			s->watch_at++;
-		else
-			watch_drop(s, s->watch_at);
-	}
+	watch_round(s);
 	if (sigbus_hit(s->base)) {
 		space_break(s, "a client truncated or punched its shared memory");
 		return;
 	}
-	s->watch_span = moved ? LOOK_MIN : s->watch_span * 2 < LOOK_MAX ? s->watch_span * 2 : LOOK_MAX;
+	if (s->round_left) {
+		watch_arm(s, LOOKS_PAUSE);
+		return;
+	}
+	s->watch_span = s->round_moved ? LOOK_MIN : s->watch_span * 2 < LOOK_MAX ? s->watch_span * 2 : LOOK_MAX;
 	if (s->n_watch)
 		watch_arm(s, s->watch_span);
+}
+
+/* --- the bell --- */
+
+static void watch_bell(void *arg, const void *data, ssize_t n);
+
+/* Nobody listens until the ration is there again; then everything is looked through. */
+static void bell_mute(struct space *s)
+{
+	if (!s->bell_read)
+		return;
+	loop_read_stop(s->bell_read);
+	s->bell_read = NULL;
+	loop_timer_set(s->shm->loop, &s->bell_timer, s->scan_since + SCAN_SPAN);
+}
+
+static void bell_again(void *arg)
+{
+	struct space *s = arg;
+
+	if (loop_read_start(s->shm->loop, s->bell, 512, watch_bell, s, &s->bell_read) < 0)
+		loop_timer_set(s->shm->loop, &s->bell_timer, loop_now(s->shm->loop) + BELL_RETRY);
+	watch_scan(s);
+}
+
+static void scan_spend(struct space *s, unsigned n)
+{
+	nsec_t now = loop_now(s->shm->loop);
+
+	if (now >= s->scan_since + SCAN_SPAN) {
+		s->scan_since = now;
+		s->scan_left = SCAN_MAX;
+	}
+	s->scan_left -= n < s->scan_left ? n : s->scan_left;
 }
 
 static void scan_word(struct space *s, enum seg_bits which, uint32_t i)
@@ -139,7 +200,8 @@ static void scan_word(struct space *s, enum seg_bits which, uint32_t i)
 
 	bits = which == SEG_WANT ? __atomic_exchange_n(one, 0, __ATOMIC_SEQ_CST)
 				 : __atomic_load_n(one, __ATOMIC_SEQ_CST) & ~s->watched[i];
-	for (; bits && !s->broken; bits &= bits - 1) {
+	scan_spend(s, 1 + (unsigned)__builtin_popcountll(bits));
+	for (; bits; bits &= bits - 1) {
 		uint32_t slot = i * 64 + (uint32_t)__builtin_ctzll(bits);
 
 		if (which == SEG_WANT)
@@ -149,32 +211,48 @@ static void scan_word(struct space *s, enum seg_bits which, uint32_t i)
 	}
 }
 
-void watch_scan(struct space *s)
+/* One word of level 2, as far as the ration goes: each bit is cleared before what it stands for is read. */
+static void scan_words(struct space *s, enum seg_bits which, uint32_t i)
 {
-	for (int which = SEG_BITS; which-- > 0;)
-		for (uint32_t i = 0; i < SEG_L2_WORDS; i++) {
-			uint64_t *two = &seg_level2(s->base, which)[i], bits;
+	uint64_t *two = &seg_level2(s->base, which)[i];
 
-			if (!__atomic_load_n(two, __ATOMIC_RELAXED))
-				continue;
-			bits = __atomic_exchange_n(two, 0, __ATOMIC_SEQ_CST);
-			for (; bits; bits &= bits - 1)
-				scan_word(s, which, i * 64 + (uint32_t)__builtin_ctzll(bits));
-		}
-	if (sigbus_hit(s->base))
-		space_break(s, "a client truncated or punched its shared memory");
+	for (uint64_t bits = __atomic_load_n(two, __ATOMIC_RELAXED); bits && s->scan_left; bits &= bits - 1) {
+		__atomic_fetch_and(two, ~(bits & -bits), __ATOMIC_SEQ_CST);
+		scan_word(s, which, i * 64 + (uint32_t)__builtin_ctzll(bits));
+	}
 }
 
-/* Only as far as there are names: what was never allocated is not touched. */
+void watch_scan(struct space *s)
+{
+	scan_spend(s, 1);
+	s->scan_found = false;
+	for (int which = SEG_BITS; which-- > 0;)
+		for (uint32_t i = 0; i < SEG_L2_WORDS && s->scan_left; i++)
+			scan_words(s, which, i);
+	if (!s->scan_found)
+		scan_spend(s, RING_COST);
+	if (sigbus_hit(s->base))
+		space_break(s, "a client truncated or punched its shared memory");
+	else if (!s->scan_left)
+		bell_mute(s);
+}
+
+/*
+ * Whatever the second level says, as far as there are names: what was never allocated is not
+ * touched. What is set is put on the second level again, and so waits for its turn.
+ */
 void watch_scan_all(struct space *s)
 {
 	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
 		uint32_t word = i / 64;
 
 		for (int which = SEG_BITS; which-- > 0;)
-			scan_word(s, which, word);
+			if (__atomic_load_n(&seg_level1(s->base, which)[word], __ATOMIC_SEQ_CST))
+				__atomic_fetch_or(&seg_level2(s->base, which)[word / 64], UINT64_C(1) << (word % 64),
+						  __ATOMIC_SEQ_CST);
 		i = word * 64 + 63;
 	}
+	watch_scan(s);
 }
 
 static void watch_bell(void *arg, const void *data, ssize_t n)
@@ -182,15 +260,16 @@ static void watch_bell(void *arg, const void *data, ssize_t n)
 	struct space *s = arg;
 
 	(void)data;
-	if (n > 0 && !s->broken)
+	if (n > 0)
 		watch_scan(s);
-	else if (n <= 0)
+	else
 		space_break(s, "its bell cannot be read any more");
 }
 
 int watch_start(struct space *s)
 {
 	loop_timer_init(&s->watch_timer, watch_look, s);
+	loop_timer_init(&s->bell_timer, bell_again, s);
 	s->watch_span = LOOK_MIN;
 	return loop_read_start(s->shm->loop, s->bell, 512, watch_bell, s, &s->bell_read);
 }
@@ -199,6 +278,8 @@ void watch_stop(struct space *s)
 {
 	loop_read_stop(s->bell_read);
 	s->bell_read = NULL;
-	if (s->watch_timer.fn)
+	if (s->watch_timer.fn) {
 		loop_timer_cancel(s->shm->loop, &s->watch_timer);
+		loop_timer_cancel(s->shm->loop, &s->bell_timer);
+	}
 }
