@@ -26,6 +26,7 @@
 #include "thread.h"
 
 #define SPIN_TURNS   100u                /* before sleep: a few microseconds; bounded, so that single-stepping ends */
+#define SPIN_GAP     8u                  /* of them between two looks, at most */
 #define RETRY_NS     UINT64_C(50000000)  /* until another look whether the daemon, or the lease, is back */
 #define FAILFAST_NS  UINT64_C(100000000)
 #define LOOK_NS      UINT64_C(1000000000)
@@ -276,15 +277,19 @@ static void wait_announce(struct wait *x, const struct binding *b, uint64_t w)
 		wait_ring(x, b);
 }
 
-/* Bounded by turns, not by time. A word without a lease cannot be taken before the daemon has been asked. */
+/*
+ * Bounded by turns, not by time. Each look takes the word's cache line from the one who holds the lock,
+ * so they soon grow rarer. A word without a lease cannot be taken before the daemon has been asked.
+ */
 static void wait_spin(const struct wait *x, const struct binding *b)
 {
-	for (unsigned i = 0; i < SPIN_TURNS; i++) {
+	for (unsigned turn = 0, gap = 1; turn < SPIN_TURNS; turn += gap, gap += gap < SPIN_GAP ? gap : 0) {
 		uint64_t w = LOCK_LOAD(b->word);
 
 		if (lock_may_take(w, &x->turn) || (lock_is_free(w) && !(w & LOCK_L)))
 			return;
-		cpu_pause();
+		for (unsigned i = 0; i < gap; i++)
+			cpu_pause();
 	}
 }
 
