@@ -45,6 +45,7 @@ int adopt_clients(struct shm *shm)
 	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.clients, i)); i = next) {
 		int r = client_adopt(shm, next);
 
+		quota_note(&shm->quotas, ledger_client(&shm->ledger, next)->uid, QUOTA_CLIENTS);
 		if (r == -ESRCH)
 			client_gone(shm, next, "it ended while no daemon was there");
 		else if (r < 0)

@@ -127,10 +127,16 @@ int peer_pidfd(struct peer *p)
 	return p->pidfd < 0 ? -errno : 0;
 }
 
-void peer_done(struct peer *p)
+void peer_known(struct peer *p)
 {
 	if (p->pidfd >= 0)
 		close(p->pidfd);
+	p->pidfd = -1;
+}
+
+void peer_done(struct peer *p)
+{
+	peer_known(p);
 	free(p->groups);
 	*p = (struct peer){ .fd = -1, .pidfd = -1 };
 }
@@ -292,14 +298,14 @@ static int client_watch(struct shm *shm, struct client *c)
 	return loop_watch(shm->loop, c->pidfd, POLLIN, client_pidfd_ready, client_end(shm, c->index), &c->watch);
 }
 
-void client_free(struct client *c)
+void client_free(struct shm *shm, struct client *c)
 {
 	if (!c)
 		return;
 	loop_unwatch(c->watch);
 	if (c->pidfd >= 0)
 		close(c->pidfd);
-	hint_close_all(c);
+	hint_close_all(c, shm);
 	free(c->spaces);
 	free(c);
 }
@@ -311,13 +317,19 @@ int client_new(struct shm *shm, struct peer *p, uint32_t flags, struct client **
 	uint32_t index;
 	int r, anchor;
 
-	r = table_take(&shm->ledger.clients, &index);
+	r = quota_take(&shm->quotas, p->uid, QUOTA_CLIENTS);
 	if (r < 0)
+		return r;
+	r = table_take(&shm->ledger.clients, &index);
+	if (r < 0) {
+		quota_give(&shm->quotas, p->uid, QUOTA_CLIENTS);
 		return r == -ENOSPC && shm->ledger.clients.n >= SEG_CLIENTS_MAX - 1 ? -EUSERS : r;
+	}
+	ledger_client(&shm->ledger, index)->uid = p->uid;
 	c = calloc(1, sizeof *c);
 	anchor = c ? anchor_make(shm, index) : -ENOMEM;
 	if (anchor < 0) {
-		table_drop(&shm->ledger.clients, index);
+		client_forget(shm, index);
 		free(c);
 		return anchor;
 	}
@@ -326,7 +338,6 @@ int client_new(struct shm *shm, struct peer *p, uint32_t flags, struct client **
 	rec = ledger_client(&shm->ledger, index);
 	rec->flags = flags;
 	rec->pid = p->pid;
-	rec->uid = p->uid;
 	rec->gid = p->gid;
 	rec->attached_ns = loop_now(shm->loop);
 	r = start_time(p->pid, &rec->start_time);
@@ -336,8 +347,8 @@ int client_new(struct shm *shm, struct peer *p, uint32_t flags, struct client **
 		r = client_watch(shm, c);
 	if (r < 0) {
 		c->pidfd = -1;
-		client_free(c);
-		table_drop(&shm->ledger.clients, index);
+		client_free(shm, c);
+		client_forget(shm, index);
 		close(anchor);
 		return r;
 	}
@@ -406,7 +417,7 @@ int client_adopt(struct shm *shm, uint32_t index)
 	c->pidfd = pidfd;
 	r = client_watch(shm, c);
 	if (r < 0) {
-		client_free(c);
+		client_free(shm, c);
 		return r;
 	}
 	shm->clients[index] = c;
@@ -557,7 +568,7 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 			conn_lose(c->conn);
 	}
 	shm->clients[index] = NULL;
-	client_free(c);
+	client_free(shm, c);
 	anchor_path(path, sizeof path, index);
 	unlinkat(shm->anchor_dirfd, path, 0);
 	chore_leave(shm, index);
@@ -565,5 +576,8 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 
 void client_forget(struct shm *shm, uint32_t index)
 {
+	uid_t uid = ledger_client(&shm->ledger, index)->uid;
+
 	table_drop(&shm->ledger.clients, index);
+	quota_give(&shm->quotas, uid, QUOTA_CLIENTS);
 }

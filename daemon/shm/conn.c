@@ -21,6 +21,10 @@
 #include "shm.h"
 #include "word.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 #define CONNS_MAX      SEG_CLIENTS_MAX
 #define HANDSHAKE_SPAN (10 * NSEC_PER_SEC)
 
@@ -28,6 +32,7 @@ struct conn {
 	struct conn *next, **at;
 	struct shm *shm;
 	int fd;
+	uid_t uid;                       /* who connected */
 	struct peer peer;
 	struct client *client;           /* NULL before WELCOME */
 	struct loop_watch *watch;        /* before it */
@@ -45,6 +50,7 @@ static void conn_free(struct conn *c)
 	if (c->client)
 		c->client->conn = NULL;
 	close(c->fd);
+	quota_give(&c->shm->quotas, c->uid, QUOTA_CONNS);
 	peer_done(&c->peer);
 	*c->at = c->next;
 	if (c->next)
@@ -205,10 +211,15 @@ bad:
 
 /* --- who is it? --- */
 
+static struct attach_welcome welcome_error(int error)
+{
+	return (struct attach_welcome){ .head = { ATTACH_WELCOME, sizeof(struct attach_welcome), -error },
+					.major = ATTACH_MAJOR, .minor = ATTACH_MINOR };
+}
+
 static void conn_refuse(struct conn *c, int error)
 {
-	struct attach_welcome w = { .head = { ATTACH_WELCOME, sizeof w, -error },
-				    .major = ATTACH_MAJOR, .minor = ATTACH_MINOR };
+	struct attach_welcome w = welcome_error(error);
 
 	if (conn_send(c, &w, sizeof w, NULL, 0))
 		conn_free(c);
@@ -252,6 +263,7 @@ static void conn_welcome(struct conn *c)
 	w.session = shm->config.session;
 	c->client = cl;
 	cl->conn = c;
+	peer_known(&c->peer);
 	loop_timer_cancel(shm->loop, &c->timer);
 	loop_unwatch(c->watch);
 	c->watch = NULL;
@@ -316,22 +328,12 @@ static pid_t control_pid(struct msghdr *m)
 	pid_t pid = 0;
 
 	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
-		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_CREDENTIALS) {
-			struct ucred u;
+		struct ucred u;
 
-			memcpy(&u, CMSG_DATA(h), sizeof u);
-			pid = u.pid;
-		} else if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
-			/* Nobody asked for descriptors; they must not pile up here. */
-			size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-			for (size_t i = 0; i < n; i++) {
-				int fd;
-
-				memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
-				close(fd);
-			}
-		}
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_CREDENTIALS)
+			continue;
+		memcpy(&u, CMSG_DATA(h), sizeof u);
+		pid = u.pid;
 	}
 	return pid;
 }
@@ -344,10 +346,11 @@ static void conn_handshake(void *arg, uint32_t revents)
 		struct attach_hello hello;
 		struct attach_nonce nonce;
 	} m;
-	char control[512];
+	/* For credentials, which come first. Descriptors find no room: to close one could take as long as its sender likes. */
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct ucred))];
 	struct iovec iov = { &m, sizeof m };
 	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-			    .msg_controllen = sizeof control };
+			    .msg_controllen = c->nonce[0] ? sizeof control : 0 };
 	ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	pid_t sender;
 
@@ -370,19 +373,48 @@ static void conn_late(void *arg)
 	conn_free(arg);
 }
 
+/* Room for one more of this user's? *ret_uid: to be given back to. */
+static int conn_admit(struct shm *shm, int fd, uid_t *ret_uid)
+{
+	struct ucred cred;
+	socklen_t n = sizeof cred;
+	int r;
+
+	if (shm->n_conns >= CONNS_MAX)
+		return -EUSERS;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+		return -errno;
+	r = quota_take(&shm->quotas, cred.uid, QUOTA_CONNS);
+	if (r == 0)
+		*ret_uid = cred.uid;
+	return r;
+}
+
+static void conn_turn_away(int fd, int error)
+{
+	struct attach_welcome w = welcome_error(error);
+
+	send(fd, &w, sizeof w, MSG_DONTWAIT | MSG_NOSIGNAL);
+	close(fd);
+}
+
 static void conn_accept(void *arg, int fd)
 {
 	struct shm *shm = arg;
+	uid_t uid = 0;
 	struct conn *c;
+	int r;
 
 	if (fd < 0)
 		return;                  /* the loop tries again when there are descriptors */
-	c = shm->n_conns < CONNS_MAX ? calloc(1, sizeof *c) : NULL;
-	if (!c) {
-		close(fd);
+	c = calloc(1, sizeof *c);
+	r = c ? conn_admit(shm, fd, &uid) : -ENOMEM;
+	if (r < 0) {
+		free(c);
+		conn_turn_away(fd, r);
 		return;
 	}
-	*c = (struct conn){ .shm = shm, .fd = fd, .next = shm->conns, .at = &shm->conns,
+	*c = (struct conn){ .shm = shm, .fd = fd, .uid = uid, .next = shm->conns, .at = &shm->conns,
 			    .peer = { .fd = -1, .pidfd = -1 } };
 	if (c->next)
 		c->next->at = &c->next;
@@ -396,6 +428,10 @@ static void conn_accept(void *arg, int fd)
 
 int conn_listen(struct shm *shm, int listen_fd)
 {
+	int off = 0;
+
+	/* From Linux 6.16 on nobody can send us descriptors at all. */
+	setsockopt(listen_fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
 	shm->listen_fd = listen_fd;
 	return loop_accept_start(shm->loop, listen_fd, conn_accept, shm, &shm->accept);
 }

@@ -36,7 +36,8 @@ static struct hint *hint_find(const struct client *c, uint32_t space, uint32_t s
 
 static struct hint *hint_make(struct client *c, struct shm *shm, uint32_t space, uint32_t slot)
 {
-	struct hint *h = calloc(1, sizeof *h);
+	uid_t uid = ledger_client(&shm->ledger, c->index)->uid;
+	struct hint *h = quota_take(&shm->quotas, uid, QUOTA_HINTS) == 0 ? calloc(1, sizeof *h) : NULL;
 	char path[40];
 
 	if (!h)
@@ -45,6 +46,7 @@ static struct hint *hint_make(struct client *c, struct shm *shm, uint32_t space,
 	*h = (struct hint){ .next = c->hints, .space = space, .slot = slot,
 			    .fd = files_fifo(shm->hint_dirfd, path) };
 	if (h->fd < 0) {
+		quota_give(&shm->quotas, uid, QUOTA_HINTS);
 		free(h);
 		return NULL;
 	}
@@ -113,6 +115,7 @@ void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space
 		*at = h->next;
 		close(h->fd);
 		free(h);
+		quota_give(&shm->quotas, ledger_client(&shm->ledger, index)->uid, QUOTA_HINTS);
 		return;
 	}
 }
@@ -128,7 +131,7 @@ void hint_adopt(struct client *c, struct shm *shm)
 	}
 }
 
-void hint_close_all(struct client *c)
+void hint_close_all(struct client *c, struct shm *shm)
 {
 	struct hint *h;
 
@@ -136,5 +139,6 @@ void hint_close_all(struct client *c)
 		c->hints = h->next;
 		close(h->fd);
 		free(h);
+		quota_give(&shm->quotas, ledger_client(&shm->ledger, c->index)->uid, QUOTA_HINTS);
 	}
 }

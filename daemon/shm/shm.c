@@ -140,7 +140,7 @@ void shm_done(struct shm *shm)
 	loop_read_stop(shm->inotify_read);
 	loop_timer_cancel(shm->loop, &shm->anchor_timer);
 	for (uint32_t i = 0; i < SEG_CLIENTS_MAX; i++) {
-		client_free(shm->clients[i]);
+		client_free(shm, shm->clients[i]);
 		shm->clients[i] = NULL;
 	}
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
@@ -150,6 +150,7 @@ void shm_done(struct shm *shm)
 	if (shm->ledger.clients.base)
 		ledger_close(&shm->ledger);
 	page_close(&shm->page);
+	quotas_done(&shm->quotas);
 	for (int *fds[] = { &shm->dirfd, &shm->anchor_dirfd, &shm->hint_dirfd, &shm->inotify }, **p = fds;
 	     p < fds + 4; p++)
 		if (**p >= 0)

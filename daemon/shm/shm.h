@@ -24,6 +24,7 @@
 #include "../loop/loop.h"
 #include "ledger.h"
 #include "page.h"
+#include "quota.h"
 
 struct shm;
 struct space;
@@ -121,6 +122,7 @@ struct shm {
 	uint32_t opens_of[LEDGER_SPACES_MAX];    /* how many of the ledger's opens are in each */
 	struct client *clients[SEG_CLIENTS_MAX];
 	struct leaving *leaving;         /* chore.c */
+	struct quotas quotas;
 	struct loop_defer chores;
 	struct conn *conns;
 	uint32_t n_conns;
@@ -170,7 +172,8 @@ bool space_let_go(struct space *s);      /* true: nobody needs the broken one an
 
 /*
  * The space of that name, for a client. One that is lost is made anew; one that is not there is
- * made where that is allowed. -EACCES, -ENOENT, -EAGAIN (broken too often), or as space_create().
+ * made where that is allowed. -EACCES, -ENOENT, -EAGAIN (broken too often), -EDQUOT (the user has
+ * made too many that are in use), or as space_create().
  */
 int space_get(struct shm *shm, const char *name, size_t len, const struct peer *p, struct space **ret);
 bool space_sound(struct space *s);       /* false: its file is not what it was, and it has been broken */
@@ -246,13 +249,14 @@ struct peer {
 int client_new(struct shm *shm, struct peer *peer, uint32_t flags, struct client **ret, int *ret_anchor);
 int peer_identify(struct shm *shm, int fd, struct peer *ret);   /* -ENOTSUP: it must answer a nonce first */
 int peer_pidfd(struct peer *p);          /* by pid; to be confirmed by the nonce */
+void peer_known(struct peer *p);         /* it is a client now: its process is watched by that */
 void peer_done(struct peer *p);
 int client_adopt(struct shm *shm, uint32_t index);         /* -ESRCH: it is gone; anything else: that cannot be found out now */
 void client_gone(struct shm *shm, uint32_t index, const char *why);
 int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
 		uint32_t *ret_slot);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
-void client_free(struct client *c);      /* the record stays */
+void client_free(struct shm *shm, struct client *c);       /* the record stays */
 void client_release(struct shm *shm, uint32_t index, uint32_t open);     /* it is dead: what it owned there is free */
 void client_leave(struct shm *shm, uint32_t index, uint32_t open);       /* one of its opens ends */
 void client_forget(struct shm *shm, uint32_t index);       /* all of them have: the index is free */
@@ -287,7 +291,7 @@ void hint_ring(struct shm *shm, struct space *s, uint32_t slot);         /* to t
 void hint_ring_all(struct shm *shm, struct space *s);
 void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot);  /* c: NULL where it was not adopted */
 void hint_adopt(struct client *c, struct shm *shm);
-void hint_close_all(struct client *c);   /* the FIFOs stay */
+void hint_close_all(struct client *c, struct shm *shm);    /* the FIFOs stay */
 
 void shm_tell(struct shm *shm, const char *what, const struct space *s, uint32_t slot, pid_t pid,
 	      uint64_t token, const char *detail);

@@ -223,6 +223,47 @@ static void broken_replaced(struct space *s)
 	}
 }
 
+/* Nobody has anything open in it: it goes without a trace. Tokens go on rising, that is the core's. */
+static void space_remove(struct space *s)
+{
+	struct shm *shm = s->shm;
+
+	page_space_gone(&shm->page, s->id);
+	table_drop(&shm->ledger.spaces, s->id);
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
+		client_area_forget(shm->clients[i], s->id);
+	shm->spaces[s->id] = NULL;
+	files_remove(s);
+	space_free(s);
+}
+
+/* What was made on demand, and is not in use: of one user, or of all. Returns whether there was one. */
+static bool spaces_reclaim(struct shm *shm, const uid_t *only)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		struct space *s = shm->spaces[i];
+		const struct ledger_space *rec = s ? space_record(s) : NULL;
+
+		if (!s || s->broken || s->before || !rec->on_demand || s->names.n || shm->opens_of[i] ||
+		    (only && rec->uid != *only))
+			continue;
+		space_remove(s);
+		any = true;
+	}
+	return any;
+}
+
+static uint32_t spaces_made_by(const struct shm *shm, uid_t uid)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.spaces, i));)
+		n += ledger_space(&shm->ledger, i)->on_demand && ledger_space(&shm->ledger, i)->uid == uid;
+	return n;
+}
+
 int space_create(struct shm *shm, const char *name, const struct space_access *access,
 		 bool on_demand, struct space **ret)
 {
@@ -266,6 +307,19 @@ int space_create(struct shm *shm, const char *name, const struct space_access *a
 	broken_replaced(s);
 	*ret = s;
 	return 0;
+}
+
+static int space_create_on_demand(struct shm *shm, const char *name, uid_t uid, gid_t gid, struct space **ret)
+{
+	struct space_access own = { uid, gid, 0600 };
+	int r;
+
+	if (!quota_room(spaces_made_by(shm, uid), uid, QUOTA_SPACES) && !spaces_reclaim(shm, &uid))
+		return -EDQUOT;
+	r = space_create(shm, name, &own, true, ret);
+	if (r == -ENOSPC && spaces_reclaim(shm, NULL))
+		r = space_create(shm, name, &own, true, ret);
+	return r;
 }
 
 /* The core knows nothing of what was leased in a space that is lost at the start. */
@@ -348,7 +402,6 @@ static int space_renew(struct space *old, struct space **ret)
 int space_get(struct shm *shm, const char *name, size_t len, const struct peer *p, struct space **ret)
 {
 	struct space *s = space_find(shm, name, len), *lost = s ? NULL : space_find_lost(shm, name, len);
-	struct space_access own = { p->uid, p->gid, 0600 };
 	char text[ATTACH_SPACE_MAX + 1];
 
 	if (s || lost) {
@@ -361,7 +414,7 @@ int space_get(struct shm *shm, const char *name, size_t len, const struct peer *
 		return -ENOENT;
 	memcpy(text, name, len);
 	text[len] = 0;
-	return space_create(shm, text, &own, true, ret);
+	return space_create_on_demand(shm, text, p->uid, p->gid, ret);
 }
 
 bool space_sound(struct space *s)
