@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "shm.h"
+#include "sigbus.h"
 #include "word.h"
 
 #define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
@@ -104,14 +105,15 @@ void adopt_words(struct space *s)
 	watch_scan_all(s);
 }
 
-/* --- what an earlier session left --- */
+/* --- what an earlier session left: its clients live, and may cut their segment at any moment --- */
 
 static void end_slots(char *base, int fd)
 {
 	off_t at = (off_t)SEG_SLOT_OFF, end;
 
-	while ((at = lseek(fd, at, SEEK_DATA)) >= 0 && (end = lseek(fd, at, SEEK_HOLE)) >= 0) {
-		for (uint64_t off = ((uint64_t)at + 63) & ~UINT64_C(63); off + 64 <= (uint64_t)end; off += 64) {
+	while (at < (off_t)SEG_SIZE && (at = lseek(fd, at, SEEK_DATA)) >= 0 && (end = lseek(fd, at, SEEK_HOLE)) >= 0) {
+		for (uint64_t off = ((uint64_t)at + 63) & ~UINT64_C(63);
+		     off + 64 <= (uint64_t)end && off + 64 <= SEG_SIZE; off += 64) {
 			uint64_t *word = &((struct seg_slot *)(base + off))->word;
 
 			__atomic_store_n(word, 0, __ATOMIC_RELEASE);
@@ -129,12 +131,14 @@ static void end_segment(int dirfd, const char *name)
 
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == SEG_SIZE) {
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
 		p = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-		if (p != MAP_FAILED) {
+		if (p != MAP_FAILED && sigbus_guard(p, SEG_SIZE) == 0) {
 			end_slots(p, fd);
-			munmap(p, SEG_SIZE);
+			sigbus_unguard(p);
 		}
+		if (p != MAP_FAILED)
+			munmap(p, SEG_SIZE);
 	}
 	close(fd);
 }

@@ -84,6 +84,25 @@ void name_index(struct space *s)
 	name_rehash(s, n);
 }
 
+int name_texts_sweep(struct space *s)
+{
+	uint64_t *used = calloc(SEG_SLOTS_MAX / 64, sizeof *used);
+	uint32_t text;
+
+	if (!used)
+		return -ENOMEM;
+	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
+		text = name_at(s, i)->text_long;
+		if (text < SEG_SLOTS_MAX)
+			used[text / 64] |= UINT64_C(1) << (text % 64);
+	}
+	for (uint32_t i = 0, next; (next = table_next(&s->longs, i)); i = next)
+		if (!(used[next / 64] >> (next % 64) & 1))
+			table_drop(&s->longs, next);
+	free(used);
+	return 0;
+}
+
 static void name_resize(struct space *s)
 {
 	if (s->names.n > s->n_buckets)

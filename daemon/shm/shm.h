@@ -204,6 +204,7 @@ struct name_text name_text(const struct space *s, uint32_t slot);
 uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
 void name_index(struct space *s);        /* makes anew what the table does not keep over a restart */
+int name_texts_sweep(struct space *s);   /* drops texts that a dead daemon left without a name. -ENOMEM */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */

@@ -90,12 +90,14 @@ static int segment_adopt(struct space *s)
 	return 0;
 }
 
-/* A ring that came while no daemon was there is still in the FIFO. */
-static int space_bell(struct space *s)
+/* A ring that came while no daemon was there is still in the FIFO. A new space has a FIFO of its own. */
+static int space_bell(struct space *s, bool fresh)
 {
 	char path[ATTACH_SPACE_MAX + 8];
 
 	path_of(path, sizeof path, "", s->name, ".bell");
+	if (fresh && unlinkat(s->shm->dirfd, path, 0) < 0 && errno != ENOENT)
+		return -errno;
 	s->bell = files_fifo(s->shm->dirfd, path);
 	if (s->bell < 0)
 		return s->bell;
@@ -161,9 +163,9 @@ void space_free(struct space *s)
 	free(s);
 }
 
-static int space_ready(struct space *s)
+static int space_ready(struct space *s, bool fresh)
 {
-	int r = space_bell(s);
+	int r = space_bell(s, fresh);
 
 	if (r == 0) {
 		name_index(s);
@@ -296,7 +298,7 @@ int space_create(struct shm *shm, const char *name, const struct space_access *a
 		rec->on_demand = on_demand;
 		rec->generation = s->generation;
 		table_commit(&shm->ledger.spaces, id, SPACE_GOOD);
-		r = space_ready(s);
+		r = space_ready(s, true);
 	}
 	if (r < 0) {
 		table_drop(&shm->ledger.spaces, id);
@@ -325,12 +327,9 @@ static int space_create_on_demand(struct shm *shm, const char *name, uid_t uid, 
 /* The core knows nothing of what was leased in a space that is lost at the start. */
 static void names_unknown(struct space *s)
 {
-	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
-		name_at(s, i)->state = NAME_IDLE;
-		name_at(s, i)->ref = UINT32_MAX;
-		name_at(s, i)->opens = 0;
-	}
 	name_index(s);
+	for (uint32_t i = 0; (i = table_next(&s->names, i));)
+		name_at(s, i)->state = NAME_IDLE;
 }
 
 int space_adopt(struct shm *shm, uint32_t id, struct space **ret)
@@ -345,9 +344,11 @@ int space_adopt(struct shm *shm, uint32_t id, struct space **ret)
 	s->generation = rec->generation;
 	r = space_tables(s, false);
 	if (r == 0)
+		r = name_texts_sweep(s);
+	if (r == 0)
 		r = segment_adopt(s);
 	if (r == 0)
-		r = space_ready(s);
+		r = space_ready(s, false);
 	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) {
 		space_free(s);
 		return r;

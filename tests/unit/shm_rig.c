@@ -151,8 +151,7 @@ void rig_open_sized(struct rig *r, const char *size)
 	assert_true(r->rundir >= 0);
 	r->id.session = 7;
 	memset(r->id.secret, 3, sizeof r->id.secret);
-	assert_int_equal(start(r, true), 0);
-	assert_int_equal(serve(r), 0);
+	assert_int_equal(rig_begin(r), 0);
 }
 
 void rig_open(struct rig *r)
@@ -171,13 +170,21 @@ void rig_stop(struct rig *r)
 	r->loop = NULL;
 }
 
+int rig_begin(struct rig *r)
+{
+	int e = start(r, true);
+
+	return e < 0 ? e : serve(r);
+}
+
 int rig_adopt(struct rig *r)
 {
-	int e = start(r, false);
+	int e;
 
 	r->next_token += UINT64_C(1) << 40;      /* the next epoch */
 	r->events[0] = 0;
 	r->wants = r->releases = 0;
+	e = start(r, false);
 	return e < 0 ? e : serve(r);
 }
 

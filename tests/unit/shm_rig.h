@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -56,6 +57,7 @@ void rig_open_sized(struct rig *r, const char *size);
 void rig_done(struct rig *r);
 void rig_stop(struct rig *r);                    /* the daemon ends, in good order or not; what it wrote stays */
 int rig_adopt(struct rig *r);                    /* another begins, in the same session */
+int rig_begin(struct rig *r);                    /* another begins, in a new one */
 void rig_turn(struct rig *r);                    /* until nothing happens any more */
 void rig_grant(struct rig *r, struct space *s, uint32_t slot);
 
