@@ -97,11 +97,32 @@ struct request {
 };
 
 static void node_step_all(struct node *n);
+static void step_failed(struct node *n, const struct node_event *q, int error);
+
+static bool queue_grow(struct node *n)
+{
+	unsigned cap = n->queue_cap ? n->queue_cap * 2 : 64;
+	struct node_event *v = calloc(cap, sizeof *v);
+
+	if (!v)
+		return false;
+	for (unsigned i = 0; i < n->count; i++)
+		v[i] = n->queue[(n->head + i) % n->queue_cap];
+	free(n->queue);
+	n->queue = v;
+	n->queue_cap = cap;
+	n->head = 0;
+	return true;
+}
 
 static void enqueue(struct node *n, struct node_event ev)
 {
-	assert(n->count < NODE_QUEUE_MAX);       /* each action brings one event at most, and they are taken in turn */
-	n->queue[(n->head + n->count++) % NODE_QUEUE_MAX] = ev;
+	if (n->count == n->queue_cap && !queue_grow(n)) {
+		free(ev.value);
+		step_failed(n, &ev, -ENOMEM);
+		return;
+	}
+	n->queue[(n->head + n->count++) % n->queue_cap] = ev;
 	node_step_all(n);
 }
 
@@ -254,6 +275,14 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	}
 }
 
+/* Without a lease that it holds, or an answer that it waits for, the core knows less than there is. */
+static void give_up(struct node *n, enum core_event_kind kind, int error)
+{
+	if (!n->failed[0])
+		snprintf(n->failed, sizeof n->failed, "%s: %s", core_event_name(kind), strerror(-error));
+	loop_stop(n->loop, 1);
+}
+
 /* An event that the core cannot take now: the name goes back to where it is asked for again. */
 static void step_failed(struct node *n, const struct node_event *q, int error)
 {
@@ -263,8 +292,10 @@ static void step_failed(struct node *n, const struct node_event *q, int error)
 	if (error == -ENOTRECOVERABLE)
 		return;
 	log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
-	if (!s)
+	if (!s || q->kind == CORE_EV_ADOPT) {
+		give_up(n, q->kind, error);
 		return;
+	}
 	if (q->kind == CORE_EV_CLAIM || q->kind == CORE_EV_REFILL) {
 		uint32_t slot = ref_slot(n, q->ref);
 
@@ -308,7 +339,7 @@ static void node_step_all(struct node *n)
 	while (n->count) {
 		struct node_event q = n->queue[n->head];
 
-		n->head = (n->head + 1) % NODE_QUEUE_MAX;
+		n->head = (n->head + 1) % n->queue_cap;
 		n->count--;
 		node_step(n, &q);
 		free(q.value);

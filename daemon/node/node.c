@@ -181,6 +181,7 @@ void node_close(struct node *n)
 	store_close(n->store);
 	free(n->refs);
 	free(n->free_refs);
+	free(n->queue);
 	if (n->rundir_fd >= 0)
 		close(n->rundir_fd);
 	config_done(&n->config);

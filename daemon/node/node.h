@@ -20,8 +20,6 @@
 #include "../store/store.h"
 #include "boot.h"
 
-#define NODE_QUEUE_MAX 64
-
 struct node_event {
 	enum core_event_kind kind;
 	uint32_t ref;
@@ -56,8 +54,8 @@ struct node {
 	uint32_t *refs, n_refs, refs_cap;
 	uint32_t *free_refs, n_free, free_cap;
 
-	struct node_event queue[NODE_QUEUE_MAX];
-	unsigned head, count;
+	struct node_event *queue;        /* a ring; grows with what one step of the core brings about */
+	unsigned queue_cap, head, count;
 	bool stepping;
 	bool open;
 };
