@@ -199,10 +199,10 @@ static int failed(const struct run *run, int error)
 {
 	switch (error) {
 	case EINVAL:
-		return say(run, "not a name (SPACE/NAME, or NAME)", EX_USAGE);
+		return say(run, "not a name (SPACE/NAME, or NAME)", EX_DATAERR);
 	case ENAMETOOLONG:
-		return say(run, "too long: a space has up to 64 bytes, a name up to 255", EX_USAGE);
-	case ENOTCONN:
+		return say(run, "too long: a space has up to 64 bytes, a name up to 255", EX_DATAERR);
+	case ENOTCONN: case EPIPE:       /* gone while it answered */
 		fprintf(stderr, "dlock run: there is no daemon at %s/dlockd.sock. Start it (systemctl start dlockd), "
 			"or set DLOCK_RUN_DIR\n", client_run_dir());
 		return EX_UNAVAILABLE;
