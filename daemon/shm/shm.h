@@ -94,6 +94,7 @@ struct space {
 	uint64_t *watched;               /* a bit per slot: it is in watch[] */
 	struct watch_entry {
 		uint32_t slot;
+		uint32_t passed;         /* looks in a row that have left it to itself */
 		uint64_t word;           /* as last seen */
 	} *watch;
 	uint32_t n_watch, watch_cap, watch_at;

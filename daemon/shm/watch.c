@@ -4,8 +4,9 @@
  *
  * A sleeper sets its slot's bit and rings where it was clear. The slot then stays here, and its
  * bit set, until a look finds W clear. The looks come 10 ms after the bell, and every 10 ms while
- * words change; where nothing changes they grow rarer, to one in 50 ms. With an empty list there
- * is no timer: a node on which nobody waits never wakes.
+ * words change; where nothing changes they grow rarer, to one in 50 ms. A word that goes from hand to
+ * hand is left to itself for up to three of them (watch_busy). With an empty list there is no timer: a
+ * node on which nobody waits never wakes.
  *
  * A client can set any bit, and ring, as often as it likes. So both are rationed: LOOKS_MAX slots
  * are visited at a time, and about SCAN_MAX bits are heeded per SCAN_SPAN; what is beyond waits.
@@ -22,6 +23,8 @@
 #define LOOK_MAX (50 * NSEC_PER_MSEC)
 #define LOOKS_MAX 128
 #define LOOKS_PAUSE (NSEC_PER_MSEC / 2)  /* between two parts of a longer list */
+#define BUSY_MIN 64                      /* acquisitions since the last look */
+#define PASSED_MAX 3
 #define SCAN_MAX 512
 #define SCAN_SPAN NSEC_PER_MSEC
 #define RING_COST 8                      /* of a ring for nothing; one that had a reason costs much less */
@@ -57,7 +60,7 @@ void watch_add(struct space *s, uint32_t slot)
 		s->watch_cap = cap;
 	}
 	s->scan_found = true;
-	s->watch[s->n_watch++] = (struct watch_entry){ slot, 0 };
+	s->watch[s->n_watch++] = (struct watch_entry){ slot, 0, LOCK_LOAD(&seg_slot(s->base, slot)->word) };
 	s->watched[slot / 64] |= UINT64_C(1) << (slot % 64);
 	s->watch_span = LOOK_MIN;
 	watch_arm(s, LOOK_MIN);
@@ -105,17 +108,32 @@ static void watch_drop(struct space *s, uint32_t at)
 	s->watch[at] = s->watch[--s->n_watch];
 }
 
+/*
+ * A lock that goes from hand to hand needs no help: whoever was woken and does not run is made room for
+ * by the releases (LOCK_PRESS), and then S is set. A look would only wake another, who finds an heir
+ * before him and loses his place in the queue. Bounded, since the words are what clients write.
+ */
+static bool watch_busy(struct watch_entry *e, uint64_t w)
+{
+	bool busy = (w & LOCK_W) && (w & LOCK_L) && !(w & LOCK_S) &&
+		    lock_count(w) - lock_count(e->word) >= BUSY_MIN && e->passed < PASSED_MAX;
+
+	e->passed = busy ? e->passed + 1 : 0;
+	return busy;
+}
+
 /* Returns whether the word has moved since the last look. */
 static bool watch_one(struct space *s)
 {
 	struct watch_entry *e = &s->watch[s->watch_at];
 	uint64_t w = LOCK_LOAD(&seg_slot(s->base, e->slot)->word);
 	bool moved = (w ^ e->word) & (LOCK_COUNT | LOCK_OWNER);
+	bool busy = watch_busy(e, w);
 
 	if (moved)
 		hint_ring(s->shm, s, e->slot);
 	e->word = w;
-	if (watch_keep(s, e))
+	if (busy || watch_keep(s, e))
 		s->watch_at++;
 	else
 		watch_drop(s, s->watch_at);
