@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The segment as the daemon reads it, under a client that writes what it likes, where it likes, and
+ * when it likes; that cuts, punches and enlarges the file; drains and floods the bell; and dies in
+ * the middle of it. Meanwhile the daemon looks, answers questions, and is restarted.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "node_world.h"
+#include "../../include/proto/lockword.h"
+
+/* Only where memory has been allocated would a client write; elsewhere it would make a hole a page. */
+static void scribble(struct caller *c, struct input *in)
+{
+	uint8_t where = (uint8_t)input_number(in, 1);
+	uint64_t value = input_number(in, where & 0x40 ? 8 : 1);
+	uint32_t slot = where & 0x80 ? (uint32_t)input_number(in, 3) % SEG_SLOTS_MAX : 1 + (where >> 3 & 3);
+	struct stat st;
+	uint64_t *at;
+
+	if (where & 0x20)
+		value <<= LOCK_COUNT_SHIFT;
+	switch (where & 7) {
+	case 0: at = &seg_slot(world.base, slot)->word; break;
+	case 1: at = &seg_slot(world.base, slot)->bias; break;
+	case 2: at = &seg_level1(world.base, SEG_WATCH)[slot / 64]; break;
+	case 3: at = &seg_level1(world.base, SEG_WANT)[slot / 64]; break;
+	case 4: at = &seg_level2(world.base, slot & 1)[slot / 4096]; break;
+	case 5: at = (uint64_t *)&seg_cells(world.base, c->client & 0xffff)[slot % SEG_CELLS]; break;
+	case 6: at = (uint64_t *)world.base + slot % 512; break;
+	default: at = &seg_slot(world.base, slot)->reserved[value % 6]; break;
+	}
+	if (fstat(world.segment, &st) == 0 && (uint64_t)st.st_size >= SEG_SIZE)
+		__atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+
+/* As libdlock does it. */
+static void behave(struct caller *c, struct input *in)
+{
+	struct lock_waiter t = { .me = c->client | LOCK_EXCLUSIVE };
+	uint8_t what = (uint8_t)input_number(in, 1);
+	uint64_t *word = &seg_slot(world.base, c->slot % SEG_SLOTS_MAX)->word, w;
+	struct stat st;
+
+	if (fstat(world.segment, &st) < 0 || (uint64_t)st.st_size < SEG_SIZE)
+		return;
+	switch (what & 3) {
+	case 0:
+		if (lock_turn(word, &t, &w) == LOCK_SLEEP)
+			seg_bit_set(world.base, SEG_WATCH, c->slot % SEG_SLOTS_MAX);
+		break;
+	case 1:
+		lock_release(word, LOCK_LOAD(word), what & 4);
+		break;
+	case 2:
+		seg_bit_set(world.base, SEG_WANT, c->slot % SEG_SLOTS_MAX);
+		break;
+	case 3:
+		lock_leave(word, &t);
+		break;
+	}
+	if (write(world.bell, "", 1) < 0)
+		return;
+}
+
+static void cut(struct input *in)
+{
+	uint8_t how = (uint8_t)input_number(in, 1);
+	off_t at = (off_t)(input_number(in, 2) << 12);
+
+	switch (how & 7) {
+	case 0: (void)!ftruncate(world.segment, 0); break;
+	case 1: (void)!ftruncate(world.segment, at); break;
+	case 2: (void)!ftruncate(world.segment, (off_t)SEG_SIZE + at); break;
+	case 3: (void)!ftruncate(world.segment, (off_t)SEG_SIZE); break;
+	case 4: (void)!fallocate(world.segment, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, 1 << 20); break;
+	case 5: (void)!fallocate(world.segment, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)SEG_SLOT_OFF, 1 << 20); break;
+	case 6: fcntl(world.segment, F_SETFL, O_APPEND | O_NONBLOCK); break;
+	case 7: fcntl(world.bell, F_SETFL, at ? O_NONBLOCK : O_NONBLOCK | O_ASYNC); break;
+	}
+}
+
+static void bell(struct input *in)
+{
+	static const char bytes[4096];
+	char drained[4096];
+	size_t n = input_number(in, 2) % sizeof bytes;
+
+	fcntl(world.bell, F_SETFL, O_NONBLOCK);
+	if (n & 1)
+		(void)!write(world.bell, bytes, n);
+	else
+		(void)!read(world.bell, drained, n);
+}
+
+static void step(struct caller *c, uint8_t op, struct input *in)
+{
+	static const char names[] = "abcdefgh";
+
+	switch (op) {
+	case 0:
+		caller_connect(c);
+		caller_hello(c, ATTACH_INHERIT, false);
+		/* fall through */
+	case 1:
+		caller_open(c, "default", names + input_number(in, 1) % 8, 1);
+		world_turn(0);
+		caller_receive(c);
+		return;
+	case 2: caller_close_name(c, false); world_turn(0); caller_receive(c); return;
+	case 3: caller_close_name(c, true); world_turn(0); caller_receive(c); return;
+	case 4: caller_die(c); return;
+	case 5: world_turn(input_number(in, 1) * NSEC_PER_MSEC); return;
+	case 6: world_restart(); return;
+	case 7: world_ask((unsigned)input_number(in, 1)); return;
+	}
+	if (!world.base)
+		return;
+	switch (op) {
+	case 8: case 9: case 10: scribble(c, in); return;
+	case 11: case 12: behave(c, in); return;
+	case 13: cut(in); return;
+	case 14: bell(in); return;
+	default: world_turn(0); return;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = { data, size };
+
+	world_begin();
+	for (int steps = 0; in.n && steps < 200; steps++) {
+		uint8_t op = (uint8_t)input_number(&in, 1);
+
+		step(&world.caller[op & 3], op >> 2 & 15, &in);
+	}
+	world_end();
+	return 0;
+}
