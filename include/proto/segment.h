@@ -124,19 +124,26 @@ static inline struct seg_cell *seg_cells(void *base, uint32_t client)
  * Sets the slot's bit. Returns whether it was clear before: then the bell has to be rung.
  * Sequentially consistent with the daemon's seg_bit_clear(): either this sees the bit clear, or
  * the daemon's look after clearing sees what the caller wrote to the word before.
+ *
+ * A bit in SEG_WATCH stays set while the daemon watches the slot, with level 2 clear. One in
+ * SEG_WANT is taken at once; where it is still set, whoever set it may have been stopped before it
+ * came to level 2, and the second one does that for both.
  */
 static inline bool seg_bit_set(void *base, enum seg_bits which, uint32_t slot)
 {
 	uint64_t *one = &seg_level1(base, which)[slot / 64];
 	uint64_t bit = UINT64_C(1) << (slot % 64);
+	bool was;
 
-	if (__atomic_load_n(one, __ATOMIC_SEQ_CST) & bit)
-		return false;
-	if (__atomic_fetch_or(one, bit, __ATOMIC_SEQ_CST) & bit)
-		return false;
-	__atomic_fetch_or(&seg_level2(base, which)[slot / 4096], UINT64_C(1) << (slot / 64 % 64),
-			  __ATOMIC_SEQ_CST);
-	return true;
+#ifndef __SANITIZE_THREAD__              /* which knows no fences */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+	was = (__atomic_load_n(one, __ATOMIC_SEQ_CST) & bit) ||
+	      (__atomic_fetch_or(one, bit, __ATOMIC_SEQ_CST) & bit);
+	if (!was || which == SEG_WANT)
+		__atomic_fetch_or(&seg_level2(base, which)[slot / 4096], UINT64_C(1) << (slot / 64 % 64),
+				  __ATOMIC_SEQ_CST);
+	return !was;
 }
 
 static inline void seg_bit_clear(void *base, enum seg_bits which, uint32_t slot)
