@@ -96,10 +96,11 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 		r = open_dirs(shm);
 	if (r == 0 && fresh)
 		r = begin_anew(shm);
-	if (r == 0)
-		r = ledger_open(&shm->ledger, config->rundir_fd, id, fresh);
+	/* The ledger comes last: its head says that all the rest is there. */
 	if (r == 0)
 		r = page_open(&shm->page, shm->dirfd, config->session, fresh, config->counter_deadline);
+	if (r == 0)
+		r = ledger_open(&shm->ledger, config->rundir_fd, id, fresh);
 	if (r == 0)
 		r = watch_anchors(shm);
 	if (r == 0 && !fresh)

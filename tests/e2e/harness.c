@@ -105,11 +105,33 @@ static void remove_dir(void)
 		;
 }
 
-/* Children that were told to end with us are still there at this moment; the directory is theirs no more. */
+/* All descendants: those of a child that has ended are ours. */
+static void end_children(void)
+{
+	char path[64], text[4096];
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)self.owner);
+	for (;;) {
+		read_file(path, text, sizeof text);
+		if (!*text)
+			return;
+		for (char *at = text, *next; *at; at = next) {
+			pid_t pid = (pid_t)strtol(at, &next, 10);
+
+			if (next == at)
+				break;
+			kill(pid, SIGKILL);
+			waitpid(pid, NULL, 0);
+		}
+	}
+}
+
 static void cleanup(void)
 {
-	if (getpid() == self.owner)
-		remove_dir();
+	if (getpid() != self.owner)
+		return;
+	end_children();
+	remove_dir();
 }
 
 static void on_signal(int signo)
@@ -123,7 +145,7 @@ static void on_signal(int signo)
 	if (signo == SIGALRM)
 		show_log();
 	fflush(stdout);
-	remove_dir();
+	cleanup();
 	_exit(1);
 }
 
@@ -138,6 +160,7 @@ void harness_begin(unsigned seconds)
 	harness.full = getenv("DLOCK_CHECK_FULL") != NULL;
 	self.random = harness.seed;
 	self.owner = getpid();
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	strcpy(harness.dir, "/dev/shm/dl-XXXXXX");
 	if (!mkdtemp(harness.dir)) {
 		perror(harness.dir);
@@ -391,4 +414,14 @@ int dlock_command(char *ret, size_t n, const char *arguments, ...)
 	len = fread(ret, 1, n - 1, f);
 	ret[len] = 0;
 	return WEXITSTATUS(pclose(f));
+}
+
+long status_number(const char *key)
+{
+	static char text[1 << 16];
+	char quoted[60], *at;
+
+	snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+	at = dlock_command(text, sizeof text, "status --json") == 0 ? strstr(text, quoted) : NULL;
+	return at ? strtol(at + strlen(quoted), NULL, 10) : -1;
 }

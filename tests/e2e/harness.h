@@ -3,7 +3,7 @@
  * For tests of real processes: results in TAP, a private directory on tmpfs, and daemons that serve there.
  *
  * What must hold: whatever way the test ends (also by its own time limit, or a signal), the directory
- * is gone afterwards, and with it all processes, since each of them is told to end with its parent.
+ * is gone afterwards, and so are all processes: orphans become the test's, and it ends its children.
  */
 #ifndef E2E_HARNESS_H
 #define E2E_HARNESS_H
@@ -60,5 +60,8 @@ void daemon_log_new(void);
 
 /* The output of "dlock ARGUMENTS", and its exit status. */
 int dlock_command(char *ret, size_t n, const char *arguments, ...) __attribute__((format(printf, 3, 4)));
+
+/* The first number that "dlock status --json" gives under that key: the node's. -1: none. */
+long status_number(const char *key);
 
 #endif

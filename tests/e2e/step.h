@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A process that is led through a call instruction by instruction (ptrace), and left, ended or stopped
+ * after any of them.
+ */
+#ifndef E2E_STEP_H
+#define E2E_STEP_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct stepper {
+	void (*prepare)(void);           /* in the process: what comes before the first counted instruction */
+	void (*target)(void);            /* what is stepped through; may call step_mark() */
+	void (*blocked)(void);           /* in the test, when a step sleeps for the first time; may be NULL */
+};
+
+struct step {
+	pid_t pid;
+	long at;                         /* instructions that are done */
+	bool ended;                      /* target has returned */
+	bool blocked;                    /* asleep within instruction at + 1 */
+	bool last_blocked;               /* the last instruction slept, and is done */
+	int mark;                        /* as the process has set it */
+	const struct stepper *how;
+	bool told;                       /* blocked() has been called */
+};
+
+void step_mark(int mark);                /* in the process */
+
+/* Stopped before the first instruction of target. */
+void step_begin(struct step *s, const struct stepper *how);
+
+/*
+ * Until n instructions are done, or target has returned. within: one further, if that sleeps; and
+ * then the process is left asleep.
+ */
+void step_to(struct step *s, long n, bool within);
+void step_kill(struct step *s);
+void step_detach_stopped(struct step *s);        /* goes on in the stopped state, without a tracer: SIGCONT continues it */
+
+#endif
