@@ -76,9 +76,10 @@ int binding_retire(struct dlock *l, struct binding *b)
 	n = binding_new();
 	if (!n)
 		return -ENOMEM;
-	*n = *b;
-	n->state = n->held = 0;
-	space_ref(n->space);
+	*n = (struct binding){           /* the rest of it is its holders' */
+		.word = b->word, .line = b->line, .slow = b->slow, .me = b->me, .widen = b->widen,
+		.slot = b->slot, .epoch = b->epoch, .space = space_ref(b->space),
+	};
 	binding_publish(l, n);
 	return 0;
 }
@@ -118,7 +119,7 @@ bool binding_lost(const struct binding *b)
  * The state is read again after the word. A holder clears it before it releases the word, so what
  * still stands there and does not match the word was lost.
  */
-bool binding_holds(const struct binding *b)
+enum hold binding_hold(const struct binding *b)
 {
 	uint64_t state, held, w;
 
@@ -126,13 +127,15 @@ bool binding_holds(const struct binding *b)
 		state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
 		held = __atomic_load_n(&b->held, __ATOMIC_ACQUIRE);
 		w = __atomic_load_n(b->word, __ATOMIC_ACQUIRE);
-		if (!state || binding_lost(b))
-			return false;
+		if (!state)
+			return HOLD_NONE;
+		if (binding_lost(b))
+			return HOLD_LOST;
 		if (!((w ^ held) & LOCK_IDENTITY))
-			return true;
+			return HOLD_GOOD;
 		if (__atomic_load_n(&b->state, __ATOMIC_ACQUIRE) == state &&
 		    __atomic_load_n(&b->held, __ATOMIC_ACQUIRE) == held)
-			return false;
+			return HOLD_LOST;
 	}
 }
 

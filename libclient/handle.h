@@ -146,7 +146,8 @@ int binding_retire(struct dlock *l, struct binding *b);   /* a new one beside a 
 void binding_done(struct dlock *l);      /* all of them */
 void binding_child(struct dlock *l);     /* the only thread of a new child begins anew */
 bool binding_lost(const struct binding *b);
-bool binding_holds(const struct binding *b);              /* its hold is there, and not lost */
+enum hold { HOLD_NONE, HOLD_GOOD, HOLD_LOST };
+enum hold binding_hold(const struct binding *b);          /* at one moment during the call */
 struct binding *binding_of(const struct dlock *l, uint32_t holder);      /* NULL: it holds nothing here */
 
 /* --- handle.c --- */
