@@ -59,7 +59,7 @@ static bool handle_busy(const struct dlock *l)
 		if (__atomic_load_n(&l->waits[i], __ATOMIC_ACQUIRE))
 			return true;
 	for (const struct binding *b = l->bindings; b; b = b->older)
-		if (binding_holds(b))
+		if (binding_hold(b) == HOLD_GOOD)
 			return true;
 	return false;
 }
@@ -122,11 +122,13 @@ void handles_lost(void)
 static void handle_thread_end(struct dlock *l, uint32_t serial)
 {
 	for (struct binding *b = l->bindings; b; b = b->older) {
+		uint64_t held = __atomic_load_n(&b->held, __ATOMIC_RELAXED);
+
 		if (state_holder(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) != serial)
 			continue;
-		__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);        /* from now on another thread may take */
 		if (!binding_lost(b))
-			lock_release(b->word, b->held, LOCK_DIED);
+			lock_release(b->word, held, LOCK_DIED);
 	}
 }
 

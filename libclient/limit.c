@@ -57,16 +57,18 @@ uint64_t limit_slice(const struct limit *l, uint64_t ns)
 	return at < l->until_ns ? at : l->until_ns;
 }
 
+/* By the clock that nobody sets: one that is set back would make a moment last for hours. */
 int limit_nap(const struct limit *l, uint64_t ns)
 {
-	struct timespec at = limit_timespec(limit_slice(l, ns));
+	uint64_t now = limit_now(l), end = limit_slice(l, ns);
+	struct timespec at = limit_timespec(limit_now(&limit_none) + (end > now ? end - now : 0));
 	int saved = errno, r;
 
 	do {
 		r = limit_over(l);
 		if (r < 0)
 			break;
-	} while (syscall(SYS_clock_nanosleep, l->clock, TIMER_ABSTIME, &at, NULL) < 0 && errno == EINTR);
+	} while (syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) < 0 && errno == EINTR);
 	errno = saved;
 	return limit_over(l);
 }

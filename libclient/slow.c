@@ -82,7 +82,22 @@ static void wait_enter(struct wait *x)
 
 static void wait_exit(struct wait *x)
 {
-	__atomic_fetch_sub(&x->l->waits[x->limit.cancel_seen & 1], 1, __ATOMIC_RELEASE);
+	if (thread_serial())
+		__atomic_fetch_sub(&x->l->waits[x->limit.cancel_seen & 1], 1, __ATOMIC_RELEASE);
+}
+
+/*
+ * A signal handler has forked, and this is the child: here nobody knows of the wait any more, and the thread
+ * has another serial. 1: look again.
+ */
+static int wait_again(struct wait *x)
+{
+	int r = holder_of(x->l, &x->holder);
+
+	if (r < 0)
+		return r;
+	wait_enter(x);
+	return 1;
 }
 
 static unsigned cancel_class(const struct dlock *l)
@@ -184,10 +199,12 @@ static int wait_binding_once(struct wait *x, struct binding **ret)
 	bool mine = state_holder(state) == x->holder;
 	int r;
 
+	if (!thread_serial())
+		return wait_again(x);
 	if (binding_lost(b))
 		return wait_open(x);
-	if (state && !binding_holds(b))
-		return __atomic_load_n(&b->state, __ATOMIC_ACQUIRE) == state ? wait_retire(x, b) : 1;
+	if (state && binding_hold(b) == HOLD_LOST)
+		return wait_retire(x, b);
 	if (mine && (x->l->attr.recursive || x->l->attr.owner == DLOCK_OWNER_THREAD)) {
 		r = wait_nested(x, b);
 		return r == 0 ? -EALREADY : r;
@@ -214,7 +231,7 @@ static bool held_elsewhere(const struct wait *x, const struct binding *b)
 	for (struct dlock *l = x->l->name->handles; l && !found; l = l->next) {
 		struct binding *h = binding_of(l, x->holder);
 
-		found = h && h->word == b->word && binding_holds(h);
+		found = h && h->word == b->word && binding_hold(h) == HOLD_GOOD;
 	}
 	lib_unlock();
 	return found;
@@ -315,34 +332,47 @@ static int wait_daemon_there(const struct wait *x)
 /*
  * When to wake up by itself: at the limit; when an heir may force; and to look whether the space is
  * still there and, in failfast, the daemon. (While anybody sleeps the daemon looks 20 times a second.)
+ * What has to come soon goes by the clock that nobody sets back.
  */
-static uint64_t sleep_until(struct wait *x)
+static uint64_t sleep_until(struct wait *x, clockid_t *ret_clock)
 {
-	uint64_t until = limit_slice(&x->limit, x->l->attr.failfast ? FAILFAST_NS : LOOK_NS);
+	uint64_t now = limit_now(&limit_none), until = now + FAILFAST_NS;
+	bool soon = x->l->attr.failfast;
 
+	*ret_clock = x->limit.clock;
 	if (x->turn.heir && !x->turn.force) {
 		if (!x->force_ns)
-			x->force_ns = limit_now(&x->limit) + LOCK_FORCE_NS;
-		until = x->force_ns < until ? x->force_ns : until;
+			x->force_ns = now + LOCK_FORCE_NS;
+		until = x->force_ns > now ? x->force_ns : now;
+		soon = true;
 	}
+	if (!soon)
+		return limit_slice(&x->limit, LOOK_NS);
+	if (limit_slice(&x->limit, until - now) == x->limit.until_ns)
+		return x->limit.until_ns;
+	*ret_clock = CLOCK_MONOTONIC;
 	return until;
 }
 
-/* 0: it is time for another turn. Otherwise the reason to give up. */
+/* 0: it is time for another turn. 1: for another binding. Otherwise the reason to give up. */
 static int wait_sleep(struct wait *x, struct binding *b, uint64_t w)
 {
-	uint64_t until = sleep_until(x);
-	struct timespec abs = limit_timespec(until);
+	clockid_t clock;
+	struct timespec abs = limit_timespec(sleep_until(x, &clock));
 	int r;
 
 	if (!x->cell)
 		wait_show(x, b);
 	if (__atomic_load_n(x->limit.cancel, __ATOMIC_ACQUIRE) != x->limit.cancel_seen)
 		return -ECANCELED;
-	r = futex_wait_class(lock_futex(b->word), (uint32_t)w, lock_class(&x->turn) | cancel_class(x->l),
-			     x->limit.clock, &abs);
+	r = futex_wait_class(lock_futex(b->word), (uint32_t)w, lock_class(&x->turn) | cancel_class(x->l), clock, &abs);
+	if (!thread_serial()) {          /* a child now: all that was the parent's */
+		x->cell = NULL;
+		x->turn = (struct lock_waiter){ 0 };
+		return 1;
+	}
 	x->turn.woken = r == 0;
-	if (r == -ETIMEDOUT && x->force_ns && limit_now(&x->limit) >= x->force_ns)
+	if (r == -ETIMEDOUT && x->force_ns && limit_now(&limit_none) >= x->force_ns)
 		x->turn.force = true;
 	if (r == -ETIMEDOUT || r == -EINTR || r == 0)
 		return limit_over(&x->limit);
@@ -392,7 +422,7 @@ static int wait_on(struct wait *x, struct binding *b)
 		return x->try ? -EBUSY : -EDEADLK;
 	while (r == 0) {
 		wait_spin(x, b);
-		if (binding_lost(b) || !deadline_good(b->line) || (LOCK_LOAD(&b->state) && !binding_holds(b)))
+		if (binding_lost(b) || !deadline_good(b->line) || binding_hold(b) == HOLD_LOST)
 			r = 1;
 		else if (x->try)
 			r = wait_try(x, b);

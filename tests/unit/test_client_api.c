@@ -2,6 +2,8 @@
 /* Each call of dlock.h, each error that it names, one process, a fake daemon. */
 #include "client_rig.h"
 
+#include <sys/syscall.h>
+
 static void names_are_checked(void **state)
 {
 	char space[80], name[300];
@@ -224,6 +226,54 @@ static void limits_are_kept_on_both_clocks(void **state)
 	ok(dlock_close(k));
 }
 
+/* The library's calls come here; the kernel's clock stays as it is. So a clock that is set back can be played. */
+static int64_t realtime_off;
+
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int r = (int)syscall(SYS_clock_gettime, clock, ret);
+
+	if (clock == CLOCK_REALTIME)
+		ret->tv_sec += __atomic_load_n(&realtime_off, __ATOMIC_ACQUIRE);
+	return r;
+}
+
+static int wait_some_hours(void *l)
+{
+	struct timespec t = after_ms(CLOCK_REALTIME, 4 * 3600 * 1000);
+
+	return dlock_timedwait(l, &t);
+}
+
+static void a_clock_that_is_set_back_stretches_no_moment(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *fast = rig_open("y", FAILFAST | PROCESS);
+	struct rig_thread t, f;
+	long begin;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	ok(dlock_wait(fast));
+	__atomic_store_n(&realtime_off, 3 * 3600, __ATOMIC_RELEASE);
+	fake_break(&fake, "default");
+	ok(dlock_wait(fast));
+	rig_spawn(&f, wait_some_hours, fast);
+	assert_true(rig_sleeps_on(fake_word(&fake, "y")));
+	fake_away(&fake, true);
+	rig_spawn(&t, wait_some_hours, l);       /* looks for the daemon, now and then */
+	nap_ms(20);
+	__atomic_store_n(&realtime_off, 0, __ATOMIC_RELEASE);
+	begin = now_ms();
+	fails(ENOTCONN, rig_join(&f));
+	assert_in_range(now_ms() - begin, 0, 1000);
+	fake_away(&fake, false);
+	ok(rig_join(&t));
+	assert_in_range(now_ms() - begin, 0, 2000);
+	ok(dlock_cancel(l));
+	ok(dlock_post(fast));
+	ok(dlock_close(fast));
+}
+
 static void a_try_asks_the_daemon_but_not_for_ever(void **state)
 {
 	dlock_t *l = rig_open("x", 0), *never;
@@ -408,6 +458,7 @@ int main(void)
 		test(recursive_handles_count),
 		test(a_thread_that_ends_releases_and_robust_handles_are_told),
 		test(limits_are_kept_on_both_clocks),
+		test(a_clock_that_is_set_back_stretches_no_moment),
 		test(a_try_asks_the_daemon_but_not_for_ever),
 		test(wanted_shows_a_waiter),
 		test(a_forced_release_is_noticed),
