@@ -50,10 +50,13 @@ static void *wiped_page(void)
 /* The one thread of a new child: the connection, the holds and the waits are the parent's. */
 static void child_begin(void)
 {
+	int saved = errno;
+
 	lib = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	conn_child();
 	handles_child();
 	__atomic_store_n(alive, HERE, __ATOMIC_RELEASE);
+	errno = saved;
 }
 
 static void child_arrive(void)
@@ -66,8 +69,16 @@ static void child_arrive(void)
 		sched_yield();
 }
 
+static void child_look(void)
+{
+	if (__atomic_load_n(alive, __ATOMIC_ACQUIRE) != HERE)
+		child_arrive();
+}
+
+/* In the child of a bare clone(2) the lock may still be that of a thread of the parent. */
 static void fork_prepare(void)
 {
+	child_look();
 	fork_nested = pthread_mutex_lock(&lib) == EDEADLK;
 }
 
@@ -79,14 +90,12 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
-	if (alive)
-		child_begin();
+	child_begin();
 }
 
 void lib_lock(void)
 {
-	if (__atomic_load_n(alive, __ATOMIC_ACQUIRE) != HERE)
-		child_arrive();
+	child_look();
 	pthread_mutex_lock(&lib);
 }
 
@@ -100,13 +109,14 @@ void lib_unlock(void)
 /*
  * Lets go of everything in the second round of destructors, so that those of others may use and post
  * locks in the first; and in each that follows, since they may take some. Where it was one of them that
- * took the thread's first lock, the rounds are fewer than this counts. A lock that the last one takes
- * is held until the process ends.
+ * took the thread's first lock, the rounds are fewer than this counts. The last round is not for us:
+ * ThreadSanitizer takes leave of the thread there, and its mutexes crash after that. A lock that a
+ * destructor takes so late is held until the process ends.
  */
 static void thread_end(void *p)
 {
 	struct cell *c = p;
-	bool again = ++c->rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, c) == 0;
+	bool again = ++c->rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1 && pthread_setspecific(key, c) == 0;
 
 	if (c->serial && (c->rounds > 1 || !again))
 		handles_thread_end(c->serial);

@@ -3,6 +3,7 @@
 #include "client_rig.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -239,6 +240,119 @@ static void a_fork_does_not_wait_for_the_daemon(void **state)
 	ok(dlock_close(l));
 }
 
+static pid_t forked;
+
+static void fork_here(int signal)
+{
+	(void)signal;
+	forked = fork();
+	if (forked == 0)
+		alarm(10);
+}
+
+static int interrupt_and_post(void *arg)
+{
+	dlock_t *l = arg;
+	int r = dlock_wait(l);
+
+	if (r == 0 && rig_sleeps_on(fake_word(&fake, "x"))) {
+		nap_ms(20);
+		kill(getpid(), SIGUSR1);
+		nap_ms(100);
+		r = dlock_post(l);
+	}
+	return r;
+}
+
+static int takes_and_lets_go(dlock_t *l)
+{
+	if (dlock_check(l))
+		return 1;
+	if (dlock_post(l))
+		return 2;
+	if (dlock_cancel(l))                     /* waits for ever where the wait is still counted */
+		return 3;
+	return dlock_close(l) ? 4 : 0;
+}
+
+/* The child returns from the handler, into the wait. */
+static void a_wait_in_which_a_handler_forks_goes_on_in_both(void **state)
+{
+	struct sigaction handle = { .sa_handler = fork_here }, old;
+	dlock_t *l = rig_open("x", 0), *k = rig_open("x", 0);
+	struct rig_thread t;
+	sigset_t usr1, mask;
+	int status, r;
+
+	(void)state;
+	sigaction(SIGUSR1, &handle, &old);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, &mask);
+	ok(dlock_wait(l));
+	rig_spawn(&t, interrupt_and_post, k);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	assert_true(rig_sleeps_on(fake_word(&fake, "x")));
+	ok(dlock_post(l));
+	while (dlock_trywait(l) == 0) {          /* until the other has it */
+		ok(dlock_post(l));
+		nap_ms(1);
+	}
+	r = dlock_wait(l);
+	if (forked == 0)
+		_exit(r ? 5 : takes_and_lets_go(l));
+	ok(r);
+	ok(takes_and_lets_go(l));
+	assert_int_equal(waitpid(forked, &status, 0), forked);
+	assert_int_equal(status, 0);
+	ok(rig_join(&t));
+	sigaction(SIGUSR1, &old, NULL);
+	ok(dlock_close(k));
+}
+
+#ifndef __SANITIZE_THREAD__              /* takes the child of a bare clone for this process */
+static int try_again_and_again(void *l)
+{
+	int r = EBUSY;
+
+	while (r == EBUSY && !__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+		r = dlock_trywait(l);            /* looks whether this thread holds it through another handle */
+	return r;
+}
+
+static int child_forks(void *arg)
+{
+	pid_t pid;
+	int status;
+
+	(void)arg;
+	alarm(10);
+	pid = fork();
+	if (pid == 0)
+		_exit(0);
+	return waitpid(pid, &status, 0) != pid || status;
+}
+
+/* The library's lock may be another thread's in a child that no handler has told of its birth. */
+static void the_child_of_a_bare_clone_may_fork(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *k = rig_open("x", 0);
+	struct rig_thread t;
+
+	(void)state;
+	ok(dlock_wait(l));
+	__atomic_store_n(&stop, 0, __ATOMIC_RELEASE);
+	rig_spawn(&t, try_again_and_again, k);
+	for (int i = 0; i < 200; i++)
+		ok(raw_fork(child_forks, NULL));
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	fails(EBUSY, rig_join(&t));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+	ok(dlock_close(k));
+}
+#endif
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -250,6 +364,10 @@ int main(void)
 		test(the_hint_of_the_parent_is_not_the_childs),
 		test(a_busy_process_may_fork),
 		test(a_fork_does_not_wait_for_the_daemon),
+		test(a_wait_in_which_a_handler_forks_goes_on_in_both),
+#ifndef __SANITIZE_THREAD__
+		test(the_child_of_a_bare_clone_may_fork),
+#endif
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
