@@ -209,6 +209,11 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 	int r;
 
 	r = space_get(n->text, n->space_len, o->generation, o->segment, o->bell, &s);
+	if (r == 0) {
+		r = space_reach(s, o->client, o->slot);
+		if (r < 0)
+			space_put(s);
+	}
 	if (r < 0)
 		return r;
 	space_put(n->target.space);

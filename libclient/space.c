@@ -12,6 +12,8 @@
 
 #include "proto/segment.h"
 
+#define HEAD_AND_BITS (SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * sizeof(uint64_t))
+
 static struct space *spaces;             /* newest first */
 
 static struct space *space_first(const char *name, size_t len)
@@ -64,9 +66,14 @@ static int segment_map(int fd, uint64_t generation, void **ret)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < SEG_SIZE)
 		return -EPROTO;
-	p = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	p = mmap(NULL, SEG_SIZE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (p == MAP_FAILED)
-		return errno == ENOMEM ? -ENOMEM : -EPROTO;
+		return errno == ENOMEM || errno == EAGAIN ? -ENOMEM : -EPROTO;   /* EAGAIN: more than may be locked */
+	munlock(p, SEG_SIZE);            /* after mlockall(MCL_FUTURE) */
+	if (mprotect(p, HEAD_AND_BITS, PROT_READ | PROT_WRITE) < 0) {
+		munmap(p, SEG_SIZE);
+		return -ENOMEM;
+	}
 	if (!head_good(p, generation)) {
 		munmap(p, SEG_SIZE);
 		return -EPROTO;
@@ -148,6 +155,32 @@ int space_get(const char *name, size_t len, uint64_t generation, int segment_fd,
 	}
 	*ret = space_ref(s);
 	spaces_trim();
+	return 0;
+}
+
+/* In whole pages of this machine, which may be larger than an area. */
+static int open_up(struct space *s, uint64_t off, uint64_t size)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = off & ~(page - 1);
+
+	return mprotect((char *)s->base + begin, off + size - begin, PROT_READ | PROT_WRITE) < 0 ? -ENOMEM : 0;
+}
+
+int space_reach(struct space *s, uint32_t client, uint32_t slot)
+{
+	uint32_t chunk = slot / SEG_CHUNK_SLOTS;
+	uint64_t bit = UINT64_C(1) << (chunk % 64);
+	int r = 0;
+
+	if (s->area != client)
+		r = open_up(s, SEG_AREA_OFF + (uint64_t)client * SEG_AREA_SIZE, SEG_AREA_SIZE);
+	if (r == 0 && !(s->chunks[chunk / 64] & bit))
+		r = open_up(s, SEG_SLOT_OFF + (uint64_t)chunk * SEG_CHUNK_SLOTS * sizeof(struct seg_slot),
+			    SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
+	if (r < 0)
+		return r;
+	s->area = client;
+	s->chunks[chunk / 64] |= bit;
 	return 0;
 }
 

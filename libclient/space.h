@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "proto/attach.h"
+#include "proto/segment.h"
 
 struct space {
 	struct space *next;
@@ -21,6 +22,8 @@ struct space {
 	int bell;
 	uint64_t bell_ino;               /* it is still that one: programs close descriptors that they do not know */
 	uint32_t refs;
+	uint32_t area;                   /* whose area can be reached, and the slots of which chunks (space_reach) */
+	uint64_t chunks[SEG_SLOTS_MAX / SEG_CHUNK_SLOTS / 64];
 };
 
 /* All under lib. space_newest: the generation to tell the daemon as mapped; 0: none, or one whose bell is lost. */
@@ -33,6 +36,12 @@ uint64_t space_newest(const char *name, size_t len);
  */
 int space_get(const char *name, size_t len, uint64_t generation, int segment_fd, int bell_fd,
 	      struct space **ret);
+
+/*
+ * Makes a slot, and the area of this client, fit for use. The rest of the segment cannot be touched, so
+ * that mlockall(2) does not fill its holes: they are some hundred megabytes. -ENOMEM.
+ */
+int space_reach(struct space *s, uint32_t client, uint32_t slot);
 struct space *space_ref(struct space *s);
 void space_put(struct space *s);
 
