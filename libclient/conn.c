@@ -271,6 +271,19 @@ static int welcome(struct packet *p, uint64_t asked_ns)
 	return 0;
 }
 
+/* Errors that mean something of their own to a wait are no answers; a space that broke meanwhile is asked for again. */
+static int answer_error(int error)
+{
+	switch (error) {
+	case EAGAIN:
+		return -ENOTCONN;
+	case EALREADY: case EOWNERDEAD: case EDEADLK: case EBUSY: case ECANCELED:
+	case ETIMEDOUT: case ESTALE: case EPERM: case EINTR: case EPIPE:
+		return -EPROTO;
+	}
+	return error > 0 && error < 4096 ? -error : -EPROTO;
+}
+
 /* NONCE and WELCOME come after HELLO; returns 1 when it is done. */
 static int hello_answer(uint64_t asked_ns, const struct limit *limit)
 {
@@ -284,7 +297,7 @@ static int hello_answer(uint64_t asked_ns, const struct limit *limit)
 		return r == -EAGAIN ? 0 : r;
 	}
 	if (p.head.error)
-		r = p.head.error > 0 && p.head.error < 4096 ? -p.head.error : -EPROTO;
+		r = answer_error(p.head.error);
 	else if (p.head.op != ATTACH_NONCE)
 		r = welcome(&p, asked_ns);
 	packet_done(&p);
@@ -398,7 +411,7 @@ static int request(const void *request, size_t n, uint32_t epoch, const struct l
 	if (r < 0)
 		return r == -EPIPE ? -ENOTCONN : r;
 	if (ret->head.error) {
-		r = ret->head.error > 0 && ret->head.error < 4096 ? -ret->head.error : -EPROTO;
+		r = answer_error(ret->head.error);
 		packet_done(ret);
 	}
 	return r;
@@ -446,7 +459,7 @@ void conn_close(uint32_t number, uint32_t slot, uint32_t epoch)
 	r = request(&m, sizeof m, epoch, &limit_none, &p);
 	if (r == 0)
 		packet_done(&p);
-	if (r != -ENOTCONN)
+	if (r != -ENOTCONN && r != -EMFILE && r != -ENFILE && r != -ENOMEM)
 		return;
 	c = malloc(sizeof *c);
 	if (!c)

@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 static void nobody_there_is_said_at_once(void **state)
 {
@@ -99,6 +101,25 @@ static void what_the_daemon_sends_is_checked(void **state)
 	ok(dlock_close(l));
 }
 
+/* Errors that a wait gives a meaning of its own: the lock is not taken by an answer. */
+static void an_error_of_the_daemon_is_not_mistaken_for_a_hold(void **state)
+{
+	static const int errors[] = { EALREADY, EOWNERDEAD, EDEADLK, EBUSY, ECANCELED, ETIMEDOUT, ESTALE, EPERM, EINTR };
+	dlock_t *l = rig_open("x", ROBUST);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+		if (i % 7 == 0)
+			fake_break(&fake, "default");
+		FAKE_SET(&fake, error, errors[i]);
+		fails(EPROTO, dlock_wait(l));
+	}
+	FAKE_SET(&fake, error, EAGAIN);          /* the space broke while it was being opened: again */
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
 static void a_failed_open_leaves_nothing_open_at_the_daemon(void **state)
 {
 	dlock_t *l;
@@ -129,6 +150,54 @@ static void no_descriptors_left_is_an_error_not_a_hang(void **state)
 	setrlimit(RLIMIT_NOFILE, &old);
 	ok(r);                                   /* the segment is mapped, so none is needed */
 	ok(dlock_close(l));
+}
+
+static void a_close_without_descriptors_is_said_later(void **state)
+{
+	struct rlimit old, tight;
+	dlock_t *l = rig_open("x", 0), *k;
+	int r;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	fake_away(&fake, true);
+	fake_away(&fake, false);
+	getrlimit(RLIMIT_NOFILE, &old);
+	tight = old;
+	tight.rlim_cur = 3;                      /* as many as poll(2) is asked about */
+	setrlimit(RLIMIT_NOFILE, &tight);
+	r = dlock_close(l);
+	setrlimit(RLIMIT_NOFILE, &old);
+	ok(r);
+	k = rig_open("y", 0);
+	assert_int_equal(FAKE_GET(&fake, closes), 1);
+	ok(dlock_close(k));
+}
+
+static int locked_open(void *arg)
+{
+	dlock_t *l;
+
+	(void)arg;
+	if (mlockall(MCL_FUTURE) < 0)
+		return 77;
+	if (dlock_open(&l, "locked/x", NULL) || dlock_wait(l) || dlock_post(l))
+		return 1;
+	return mlockall(MCL_CURRENT) < 0 ? 77 : dlock_close(l);
+}
+
+/* Programs with deadlines lock their memory; that of a space is mostly holes, which must not be filled. */
+static void locked_memory_does_not_fill_the_segment(void **state)
+{
+	struct stat st;
+	int r = rig_child(locked_open, NULL);
+
+	(void)state;
+	if (r == 77)
+		skip();
+	ok(r);
+	ok(fstat(FAKE_GET(&fake, spaces[1].fd), &st));
+	assert_in_range(st.st_blocks * 512, 4096, 1 << 20);
 }
 
 static void holds_outlive_a_restart_of_the_daemon(void **state)
@@ -192,7 +261,7 @@ static void a_hold_in_a_lost_space_is_not_released(void **state)
 
 	(void)state;
 	ok(dlock_wait(l));
-	held = *word;
+	held = LOCK_LOAD(word);
 	fake_break(&fake, "default");
 	__atomic_store_n(word, held, __ATOMIC_RELEASE);
 	fails(ESTALE, dlock_check(l));
@@ -446,8 +515,11 @@ int main(void)
 		test(credentials_are_sent_where_the_kernel_cannot_tell),
 		test(a_clock_with_an_offset_is_refused),
 		test(what_the_daemon_sends_is_checked),
+		test(an_error_of_the_daemon_is_not_mistaken_for_a_hold),
 		test(a_failed_open_leaves_nothing_open_at_the_daemon),
 		test(no_descriptors_left_is_an_error_not_a_hang),
+		test(a_close_without_descriptors_is_said_later),
+		test(locked_memory_does_not_fill_the_segment),
 		test(holds_outlive_a_restart_of_the_daemon),
 		test(a_daemon_that_forgot_us_means_that_holds_are_lost),
 		test(a_hold_in_a_lost_space_is_not_released),
