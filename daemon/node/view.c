@@ -69,7 +69,10 @@ static void party_command(struct party *p)
 		p->q.command = p->command;
 }
 
-static bool party_of(const struct node *n, uint32_t client, struct party *ret)
+/* Of so many processes per question more is told than their numbers: each costs some files of /proc. */
+#define LOOKUPS_MAX 32
+
+static bool party_of(const struct node *n, uint32_t client, unsigned *lookups, struct party *ret)
 {
 	const struct ledger_client *rec;
 
@@ -80,8 +83,11 @@ static bool party_of(const struct node *n, uint32_t client, struct party *ret)
 	ret->q.node = n->config.node_name;
 	ret->q.pid = rec->pid;
 	ret->q.uid = rec->uid;
-	party_unit(ret);
-	party_command(ret);
+	if (*lookups) {
+		--*lookups;
+		party_unit(ret);
+		party_command(ret);
+	}
 	return true;
 }
 
@@ -95,6 +101,7 @@ struct waiting {
 struct waitings {
 	struct waiting *v;
 	size_t n, cap;
+	unsigned lookups;        /* left of this question */
 };
 
 #define WAITINGS_MAX 65536       /* more are not shown */
@@ -132,7 +139,7 @@ static bool client_in(const struct client *c, const struct space *s)
 
 static struct waitings waitings_of(const struct node *n, const struct space *s)
 {
-	struct waitings w = { 0 };
+	struct waitings w = { .lookups = LOOKUPS_MAX };
 
 	for (uint32_t i = 0; (i = table_next(&n->shm.ledger.clients, i));) {
 		const struct seg_cell *cells = seg_cells(s->base, i);
@@ -151,7 +158,7 @@ static struct waitings waitings_of(const struct node *n, const struct space *s)
 	return w;
 }
 
-static size_t waitings_first(const struct waitings *w, uint32_t slot)
+static size_t waitings_from(const struct waitings *w, uint64_t slot)
 {
 	size_t lo = 0, hi = w->n;
 
@@ -168,37 +175,46 @@ static size_t waitings_first(const struct waitings *w, uint32_t slot)
 
 /* --- one name --- */
 
-static void show_name(const struct node *n, const struct space *s, uint32_t slot,
-		      const struct waitings *w, query_name_fn fn, void *ctx)
+static void show_waiters(const struct node *n, struct waitings *w, size_t first, size_t end,
+			 struct party *parties, struct query_party *waiters, struct query_name *q)
 {
+	nsec_t now = loop_now(n->loop);
+
+	for (size_t i = first; i < end && q->n_waiters < QUERY_WAITERS_MAX; i++) {
+		struct party *p = &parties[q->n_waiters];
+
+		if (!party_of(n, w->v[i].client, &w->lookups, p))
+			continue;
+		p->q.since_ms = w->v[i].since && w->v[i].since <= now ? (now - w->v[i].since) / NSEC_PER_MSEC : 0;
+		waiters[q->n_waiters++] = p->q;
+	}
+}
+
+static void show_name(const struct node *n, const struct space *s, uint32_t slot, struct waitings *w,
+		      query_name_fn fn, void *ctx)
+{
+	size_t first = waitings_from(w, slot), end = waitings_from(w, (uint64_t)slot + 1);
+	size_t room = end - first < QUERY_WAITERS_MAX ? end - first : QUERY_WAITERS_MAX;
 	const struct ledger_name *rec = name_at(s, slot);
 	uint64_t word = LOCK_LOAD(&seg_slot(s->base, slot)->word);
-	nsec_t now = loop_now(n->loop);
 	struct name_text t = name_text(s, slot);
 	char name[ATTACH_NAME_MAX + 1];
 	struct party holder;
-	struct query_party *waiters = calloc(QUERY_WAITERS_MAX, sizeof *waiters);
-	struct party *parties = calloc(QUERY_WAITERS_MAX, sizeof *parties);
-	struct query_name q = { .space = s->name, .name = name, .kind = "lock" };
+	struct query_party *waiters = room ? calloc(room, sizeof *waiters) : NULL;
+	struct party *parties = room ? calloc(room, sizeof *parties) : NULL;
+	struct query_name q = { .space = s->name, .name = name, .kind = "lock", .n_waiting = end - first };
 
 	snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
 	q.opens = rec->opens;
 	q.token = name_token(s, slot);
 	q.owner_died = word & LOCK_D;
 	q.state = !rec->count ? "unleased" : lock_is_free(word) ? "free" : "held";
-	if (!lock_is_free(word) && party_of(n, (uint32_t)(word & LOCK_OWNER), &holder)) {
+	if (!lock_is_free(word) && party_of(n, (uint32_t)(word & LOCK_OWNER), &w->lookups, &holder)) {
 		holder.q.token = q.token;
 		q.holder = &holder.q;
 	}
-	for (size_t i = waitings_first(w, slot); i < w->n && w->v[i].slot == slot; i++) {
-		struct party *p = &parties[q.n_waiters];
-
-		q.n_waiting++;
-		if (!waiters || !parties || q.n_waiters == QUERY_WAITERS_MAX || !party_of(n, w->v[i].client, p))
-			continue;
-		p->q.since_ms = w->v[i].since && w->v[i].since <= now ? (now - w->v[i].since) / NSEC_PER_MSEC : 0;
-		waiters[q.n_waiters++] = p->q;
-	}
+	if (waiters && parties)
+		show_waiters(n, w, first, end, parties, waiters, &q);
 	q.waiters = waiters;
 	fn(ctx, &q);
 	free(waiters);
@@ -371,10 +387,13 @@ static void log_event(const struct node *n, const struct shm_event *ev, const ch
 	if (!strcmp(ev->what, "owner-died"))
 		log_limited(now, LOG_LEVEL_NOTICE, "pid %d ended while it held %s/%s, token %llu; it is free now",
 			    (int)ev->pid, space, name, (unsigned long long)ev->token);
-	else if (!strcmp(ev->what, "space-broken") || !strcmp(ev->what, "space-lost"))
-		log_error("space %s: %s; its holders are told ESTALE, and it starts anew", space, ev->detail);
+	else if (!strcmp(ev->what, "space-lost"))
+		log_limited(now, LOG_LEVEL_ERROR, "space %s: %s", space, ev->detail);
+	else if (!strcmp(ev->what, "space-broken"))
+		log_limited(now, LOG_LEVEL_ERROR, "space %s: %s; its holders are told ESTALE, and it starts anew", space,
+			    ev->detail);
 	else if (!strcmp(ev->what, "scribbled"))
-		log_warning("%s/%s: %s", space, name, ev->detail);
+		log_limited(now, LOG_LEVEL_WARNING, "%s/%s: %s", space, name, ev->detail);
 	else
 		log_debug("%s %s%s%s pid %d %s", ev->what, space, name[0] ? "/" : "", name, (int)ev->pid,
 			  ev->detail ? ev->detail : "");
