@@ -296,14 +296,17 @@ static void wait_announce(struct wait *x, const struct binding *b, uint64_t w)
 
 /*
  * Bounded by turns, not by time. Each look takes the word's cache line from the one who holds the lock,
- * so they soon grow rarer. A word without a lease cannot be taken before the daemon has been asked.
+ * so they soon grow rarer; and nobody spins behind those who sleep, but the first of them. A word
+ * without a lease cannot be taken before the daemon has been asked.
  */
 static void wait_spin(const struct wait *x, const struct binding *b)
 {
+	uint64_t others = x->turn.woken || x->turn.heir ? 0 : LOCK_W;
+
 	for (unsigned turn = 0, gap = 1; turn < SPIN_TURNS; turn += gap, gap += gap < SPIN_GAP ? gap : 0) {
 		uint64_t w = LOCK_LOAD(b->word);
 
-		if (lock_may_take(w, &x->turn) || (lock_is_free(w) && !(w & LOCK_L)))
+		if ((w & others) || lock_may_take(w, &x->turn) || (lock_is_free(w) && !(w & LOCK_L)))
 			return;
 		for (unsigned i = 0; i < gap; i++)
 			cpu_pause();
