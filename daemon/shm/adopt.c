@@ -24,6 +24,7 @@ static void adopt_opens(struct shm *shm)
 		const struct ledger_open *o = ledger_open_at(&shm->ledger, next);
 		struct space *s = shm->spaces[o->space];
 
+		quota_note(&shm->quotas, ledger_client(&shm->ledger, o->client)->uid, QUOTA_OPENS);
 		/* In a lost space it stays until its client closes it: so long its line must not speak of another. */
 		if (!s || s->broken)
 			continue;
@@ -31,6 +32,7 @@ static void adopt_opens(struct shm *shm)
 			name_at(s, o->slot)->opens++;
 		} else {
 			shm->opens_of[o->space]--;
+			quota_give(&shm->quotas, ledger_client(&shm->ledger, o->client)->uid, QUOTA_OPENS);
 			ledger_open_del(&shm->ledger, next);
 		}
 	}

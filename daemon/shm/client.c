@@ -486,28 +486,43 @@ void client_area_forget(struct client *c, uint32_t space)
 			c->spaces[i--] = c->spaces[--c->n_spaces];
 }
 
+/* Whoever fails here leaves a name that nobody has open: it is closed again. */
+static int client_open_name(struct client *c, struct shm *shm, struct space *s, uint32_t slot)
+{
+	uid_t uid = ledger_client(&shm->ledger, c->index)->uid;
+	uint32_t open;
+	int r = quota_take(&shm->quotas, uid, QUOTA_OPENS);
+
+	if (r == 0) {
+		r = ledger_open_add(&shm->ledger, c->index, (uint16_t)s->id, slot, &open);
+		if (r < 0)
+			quota_give(&shm->quotas, uid, QUOTA_OPENS);
+	}
+	name_at(s, slot)->opens++;
+	if (r < 0)
+		name_closed(s, slot);
+	else
+		shm->opens_of[s->id]++;
+	return r;
+}
+
 int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
 		uint32_t *ret_slot)
 {
-	uint32_t slot = name_find(s, name, len), open;
+	uint32_t slot = name_find(s, name, len);
 	bool made = !slot;
 	int r = client_area(c, s);
 
-	if (r == 0 && made)
-		r = name_make(s, name, len, &slot);
-	if (r < 0)
-		return r;
-	r = ledger_open_add(&shm->ledger, c->index, (uint16_t)s->id, slot, &open);
-	if (r == -EEXIST) {
+	if (r == 0 && slot && ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot)) {
 		*ret_slot = slot;
 		return 0;
 	}
-	name_at(s, slot)->opens++;
-	if (r < 0) {
-		name_closed(s, slot);
+	if (r == 0 && made)
+		r = name_make(s, name, len, &slot);
+	if (r == 0)
+		r = client_open_name(c, shm, s, slot);
+	if (r < 0)
 		return r;
-	}
-	shm->opens_of[s->id]++;
 	*ret_slot = slot;
 	if (made)
 		shm_tell(shm, "open", s, slot, ledger_client(&shm->ledger, c->index)->pid, 0, NULL);
@@ -540,6 +555,7 @@ void client_leave(struct shm *shm, uint32_t index, uint32_t open)
 	if (o.flags & OPEN_HINT)
 		hint_drop(shm->clients[index], shm, index, o.space, o.slot);
 	ledger_open_del(&shm->ledger, open);
+	quota_give(&shm->quotas, ledger_client(&shm->ledger, index)->uid, QUOTA_OPENS);
 	if (!--shm->opens_of[o.space] && s && s->broken)
 		chores_wake(shm);
 	if (open_is_here(s, o.slot))

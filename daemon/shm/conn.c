@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,6 +26,9 @@
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
+
+/* As little as the kernel allows: a few answers. What nobody reads is the daemon's memory, even after the connection. */
+#define SEND_BUFFER 1
 
 #define CONNS_MAX      SEG_CLIENTS_MAX
 #define HANDSHAKE_SPAN (10 * NSEC_PER_SEC)
@@ -72,6 +77,17 @@ void conn_close_all(struct shm *shm)
 		conn_free(shm->conns);
 }
 
+/*
+ * Descriptors that are on their way count against the daemon's user, and against all who attach. So
+ * none are sent to one that has not read the answer before, as every client does.
+ */
+static bool conn_has_read(const struct conn *c)
+{
+	int unread;
+
+	return ioctl(c->fd, SIOCOUTQ, &unread) == 0 && unread == 0;
+}
+
 /* false: it does not read, or is gone; the connection has been ended. */
 static bool conn_send(struct conn *c, const void *packet, size_t n, const int *fds, unsigned n_fds)
 {
@@ -90,7 +106,7 @@ static bool conn_send(struct conn *c, const void *packet, size_t n, const int *f
 		h->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
 		memcpy(CMSG_DATA(h), fds, n_fds * sizeof(int));
 	}
-	if (sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n)
+	if ((!n_fds || conn_has_read(c)) && sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n)
 		return true;
 	conn_free(c);
 	return false;
@@ -376,13 +392,14 @@ static void conn_late(void *arg)
 /* Room for one more of this user's? *ret_uid: to be given back to. */
 static int conn_admit(struct shm *shm, int fd, uid_t *ret_uid)
 {
+	int r, size = SEND_BUFFER;
 	struct ucred cred;
 	socklen_t n = sizeof cred;
-	int r;
 
 	if (shm->n_conns >= CONNS_MAX)
 		return -EUSERS;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) < 0)
 		return -errno;
 	r = quota_take(&shm->quotas, cred.uid, QUOTA_CONNS);
 	if (r == 0)

@@ -13,6 +13,8 @@
 #include "shm.h"
 #include "word.h"
 
+#define HINT_BUCKETS 256
+
 struct hint {
 	struct hint *next;
 	uint32_t space, slot;
@@ -25,47 +27,67 @@ static void hint_path(char *ret, size_t n, uint32_t client, uint32_t space, uint
 	snprintf(ret, n, "%u.%u.%u", client, space, slot);
 }
 
-static struct hint *hint_find(const struct client *c, uint32_t space, uint32_t slot)
+/* Where it is, or would be. A client may have thousands. */
+static struct hint **hint_at(const struct client *c, uint32_t space, uint32_t slot)
 {
-	struct hint *h = c->hints;
+	struct hint **at = &c->hints[slot % HINT_BUCKETS];
 
-	while (h && (h->space != space || h->slot != slot))
-		h = h->next;
-	return h;
+	while (*at && ((*at)->space != space || (*at)->slot != slot))
+		at = &(*at)->next;
+	return at;
 }
 
-static struct hint *hint_make(struct client *c, struct shm *shm, uint32_t space, uint32_t slot)
+static struct hint *hint_find(const struct client *c, uint32_t space, uint32_t slot)
+{
+	return c->hints ? *hint_at(c, space, slot) : NULL;
+}
+
+static int hint_add(struct client *c, struct shm *shm, uint32_t space, uint32_t slot)
+{
+	struct hint *h = calloc(1, sizeof *h);
+	char path[40];
+	int fd;
+
+	if (h && !c->hints)
+		c->hints = calloc(HINT_BUCKETS, sizeof(struct hint *));
+	hint_path(path, sizeof path, c->index, space, slot);
+	fd = h && c->hints ? files_fifo(shm->hint_dirfd, path) : -ENOMEM;
+	if (fd < 0) {
+		free(h);
+		return fd;
+	}
+	*h = (struct hint){ .space = space, .slot = slot, .fd = fd };
+	*hint_at(c, space, slot) = h;
+	return 0;
+}
+
+static int hint_make(struct client *c, struct shm *shm, uint32_t space, uint32_t slot)
 {
 	uid_t uid = ledger_client(&shm->ledger, c->index)->uid;
-	struct hint *h = quota_take(&shm->quotas, uid, QUOTA_HINTS) == 0 ? calloc(1, sizeof *h) : NULL;
-	char path[40];
+	int r = quota_take(&shm->quotas, uid, QUOTA_HINTS);
 
-	if (!h)
-		return NULL;
-	hint_path(path, sizeof path, c->index, space, slot);
-	*h = (struct hint){ .next = c->hints, .space = space, .slot = slot,
-			    .fd = files_fifo(shm->hint_dirfd, path) };
-	if (h->fd < 0) {
+	if (r < 0)
+		return r;
+	r = hint_add(c, shm, space, slot);
+	if (r < 0)
 		quota_give(&shm->quotas, uid, QUOTA_HINTS);
-		free(h);
-		return NULL;
-	}
-	c->hints = h;
-	return h;
+	return r;
 }
 
 int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot, int *ret_fd)
 {
 	uint32_t open = ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot);
 	char path[40];
-	int fd;
+	int fd, r = 0;
 
 	if (!open)
 		return -EINVAL;
 	/* First of all, so that the FIFO is removed whatever happens now. */
 	__atomic_fetch_or(&ledger_open_at(&shm->ledger, open)->flags, OPEN_HINT, __ATOMIC_RELEASE);
-	if (!hint_find(c, s->id, slot) && !hint_make(c, shm, s->id, slot))
-		return -EMFILE;
+	if (!hint_find(c, s->id, slot))
+		r = hint_make(c, shm, s->id, slot);
+	if (r < 0)
+		return r;
 	hint_path(path, sizeof path, c->index, s->id, slot);
 	fd = files_fifo(shm->hint_dirfd, path);
 	if (fd < 0)
@@ -95,10 +117,25 @@ void hint_ring(struct shm *shm, struct space *s, uint32_t slot)
 
 void hint_ring_all(struct shm *shm, struct space *s)
 {
-	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
-		for (struct hint *h = shm->clients[i] ? shm->clients[i]->hints : NULL; h; h = h->next)
-			if (h->space == s->id)
-				hint_write(h);
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));) {
+		struct client *c = shm->clients[i];
+
+		for (unsigned b = 0; c && c->hints && b < HINT_BUCKETS; b++)
+			for (struct hint *h = c->hints[b]; h; h = h->next)
+				if (h->space == s->id)
+					hint_write(h);
+	}
+}
+
+/* Takes it out, and gives back what it was. */
+static void hint_end(struct client *c, struct shm *shm, struct hint **at)
+{
+	struct hint *h = *at;
+
+	*at = h->next;
+	close(h->fd);
+	free(h);
+	quota_give(&shm->quotas, ledger_client(&shm->ledger, c->index)->uid, QUOTA_HINTS);
 }
 
 void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot)
@@ -107,17 +144,8 @@ void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space
 
 	hint_path(path, sizeof path, index, space, slot);
 	unlinkat(shm->hint_dirfd, path, 0);
-	for (struct hint **at = c ? &c->hints : NULL; at && *at; at = &(*at)->next) {
-		struct hint *h = *at;
-
-		if (h->space != space || h->slot != slot)
-			continue;
-		*at = h->next;
-		close(h->fd);
-		free(h);
-		quota_give(&shm->quotas, ledger_client(&shm->ledger, index)->uid, QUOTA_HINTS);
-		return;
-	}
+	if (c && hint_find(c, space, slot))
+		hint_end(c, shm, hint_at(c, space, slot));
 }
 
 void hint_adopt(struct client *c, struct shm *shm)
@@ -133,12 +161,9 @@ void hint_adopt(struct client *c, struct shm *shm)
 
 void hint_close_all(struct client *c, struct shm *shm)
 {
-	struct hint *h;
-
-	while ((h = c->hints)) {
-		c->hints = h->next;
-		close(h->fd);
-		free(h);
-		quota_give(&shm->quotas, ledger_client(&shm->ledger, c->index)->uid, QUOTA_HINTS);
-	}
+	for (unsigned b = 0; c->hints && b < HINT_BUCKETS; b++)
+		while (c->hints[b])
+			hint_end(c, shm, &c->hints[b]);
+	free(c->hints);
+	c->hints = NULL;
 }

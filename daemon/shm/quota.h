@@ -17,6 +17,7 @@
 	X(CONNS, 17408)          /* as many as clients, and some who have not said yet who they are */ \
 	X(CLIENTS, 16384)                                                                      \
 	X(SPACES, 64)            /* that it made on demand */                                  \
+	X(OPENS, 2097152)        /* names that its clients have open, each counted for each of them */ \
 	X(HINTS, 8192)           /* descriptors from dlock_fd() */
 
 enum quota_kind {

@@ -232,7 +232,7 @@ struct client {
 	struct loop_watch *watch;
 	struct conn *conn;               /* NULL: none at present */
 	uint8_t suspect;                 /* how often its anchor is still to be looked at */
-	struct hint *hints;
+	struct hint **hints;             /* hint.c; NULL: none */
 	uint16_t *spaces;                /* in which it has its area */
 	uint16_t n_spaces, spaces_cap;
 };

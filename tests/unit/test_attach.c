@@ -410,6 +410,33 @@ static void not_reading(void **state)
 		fake_loop_turn(r.loop);
 	}
 	assert_int_equal(r.shm->n_conns, 0);     /* who does not take its answers is let go; its locks are not */
+	assert_true(i <= 16);                    /* and what it leaves unread, for as long as it likes, is little */
+	assert_int_equal(r.shm->ledger.clients.n, 1);
+	answer_done(&w);
+	close(fd);
+	rig_done(&r);
+}
+
+/* Descriptors on their way are counted for the daemon's user, and bounded. */
+static void unread_descriptors(void **state)
+{
+	struct attach_open m = { .space_len = 1, .name_len = 1, .text = "xn" };
+	size_t n = ATTACH_OPEN_LEN(1, 1);
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	rig_space(&r, "x");
+	int fd = connect_to(&r);
+	struct answer w = say_hello(&r, fd);
+
+	m.head = (struct attach_head){ ATTACH_OPEN, (uint16_t)n, 0 };
+	send(fd, &m, n, 0);
+	rig_turn(&r);
+	assert_int_equal(r.shm->n_conns, 1);
+	send(fd, &m, n, 0);
+	rig_turn(&r);
+	assert_int_equal(r.shm->n_conns, 0);
 	assert_int_equal(r.shm->ledger.clients.n, 1);
 	answer_done(&w);
 	close(fd);
@@ -527,6 +554,7 @@ int main(void)
 		STORY(with_nonce, "without SO_PEERPIDFD a nonce proves who speaks"),
 		STORY(no_gifts, "descriptors that somebody sends are never held"),
 		STORY(not_reading, "who does not take its answers loses its connection, and nothing else"),
+		STORY(unread_descriptors, "who leaves descriptors unread gets no more of them"),
 		STORY(two_users, "another user gets in only where it may, and makes so many spaces at a time"),
 		STORY(quotas, "what a user has is counted, and root is not"),
 		STORY(one_users_share, "a user with all its connections is told so, and others come in"),
