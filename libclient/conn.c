@@ -22,6 +22,7 @@
 #define ANCHOR_LEN 4096
 #define TRIES_MAX  3                     /* a daemon that is being restarted may break a connection more than once */
 #define SLICE_NS   UINT64_C(50000000)
+#define CLOSE_NS   UINT64_C(1000000000)
 
 struct late_close {
 	struct late_close *next;
@@ -447,19 +448,28 @@ int conn_open(const char *space, size_t space_len, const char *name, size_t name
 	return 0;
 }
 
+/* Where there was no answer. Whatever broke off a request has broken the connection: late_send() comes before the next. */
+static bool is_for_later(int error)
+{
+	return error == -ENOTCONN || error == -ETIMEDOUT || error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
+/* One that does not answer holds up the first of many closes only. */
 void conn_close(uint32_t number, uint32_t slot, uint32_t epoch)
 {
 	struct attach_close m = { { ATTACH_CLOSE, sizeof m, 0 }, number, slot };
+	struct limit soon = limit_none;
 	struct late_close *c;
 	struct packet p;
 	int r;
 
 	if (epoch != conn.epoch)
 		return;
-	r = request(&m, sizeof m, epoch, &limit_none, &p);
+	soon.until_ns = limit_slice(&limit_none, conn.late ? 0 : CLOSE_NS);
+	r = request(&m, sizeof m, epoch, &soon, &p);
 	if (r == 0)
 		packet_done(&p);
-	if (r != -ENOTCONN && r != -EMFILE && r != -ENFILE && r != -ENOMEM)
+	if (!is_for_later(r))
 		return;
 	c = malloc(sizeof *c);
 	if (!c)

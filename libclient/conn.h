@@ -39,7 +39,7 @@ struct conn_opened {
 int conn_open(const char *space, size_t space_len, const char *name, size_t name_len, uint64_t mapped,
 	      const struct limit *limit, struct conn_opened *ret);
 
-/* What cannot be sent now is sent when the daemon is there again. Nothing is done in another epoch. */
+/* Waits a second at most. What cannot be sent now is sent when the daemon is there again. Nothing is done in another epoch. */
 void conn_close(uint32_t number, uint32_t slot, uint32_t epoch);
 
 /* -ESTALE: not in that epoch. */

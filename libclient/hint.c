@@ -15,11 +15,14 @@
 
 #define TRIES_MAX 3                      /* the connection may break between the two */
 
+/* Also without attach, while another thread asks for it anew: then neither the old one nor the new. */
 static bool hint_good(const struct hint *h)
 {
+	int fd = __atomic_load_n(&h->fd, __ATOMIC_ACQUIRE);
 	struct stat st;
 
-	return h->fd >= 0 && fstat(h->fd, &st) == 0 && S_ISFIFO(st.st_mode) && st.st_ino == h->ino;
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) &&
+	       st.st_ino == __atomic_load_n(&h->ino, __ATOMIC_RELAXED);
 }
 
 /* Under attach. */
@@ -36,16 +39,16 @@ static int hint_ask(struct dlock *l)
 		close(fd);
 		return -EPROTO;
 	}
+	fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
 	if (hint_good(h)) {
 		dup3(fd, h->fd, O_CLOEXEC);
 		close(fd);
 		fd = h->fd;
 	}
-	fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
 	h->epoch = t->epoch;
 	h->slot = t->slot;
 	h->number = t->number;
-	h->ino = st.st_ino;
+	__atomic_store_n(&h->ino, st.st_ino, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->fd, fd, __ATOMIC_RELEASE);
 	return 0;
 }

@@ -101,7 +101,7 @@ int dlock_check(dlock_t *l)
 	struct binding *b;
 	int r = hold_find(l, &b);
 
-	if (l->hint.fd >= 0)
+	if (__atomic_load_n(&l->hint.fd, __ATOMIC_RELAXED) >= 0)
 		hint_drain(l);
 	if (r < 0)
 		return -r;

@@ -45,6 +45,8 @@ int wire_connect(int fd, const char *path, const struct limit *limit)
 	while (r == 0 && connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
 		if (errno == EAGAIN)     /* its queue is full */
 			r = limit_nap(limit, BUSY_NS);
+		else if (errno == EPROTOTYPE)
+			r = -EPROTO;     /* a socket of another kind */
 		else if (errno != EINTR)
 			r = -errno;
 	}

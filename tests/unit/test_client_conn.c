@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 static void nobody_there_is_said_at_once(void **state)
 {
@@ -150,6 +152,51 @@ static void no_descriptors_left_is_an_error_not_a_hang(void **state)
 	setrlimit(RLIMIT_NOFILE, &old);
 	ok(r);                                   /* the segment is mapped, so none is needed */
 	ok(dlock_close(l));
+}
+
+static void a_silent_daemon_holds_up_no_close(void **state)
+{
+	dlock_t *l[20], *k;
+	char name[20];
+	long begin;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof name, "n%d", i);
+		l[i] = rig_open(name, 0);
+	}
+	FAKE_SET(&fake, mute, true);
+	nap_ms(10);
+	begin = now_ms();
+	for (int i = 0; i < 20; i++)
+		ok(dlock_close(l[i]));
+	assert_in_range(now_ms() - begin, 0, 5000);
+	FAKE_SET(&fake, mute, false);
+	k = rig_open("n3", 0);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(FAKE_GET(&fake, names[i].opens), i == 3);
+	ok(dlock_wait(k));
+	ok(dlock_post(k));
+	ok(dlock_close(k));
+}
+
+static void what_listens_may_be_something_else(void **state)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	dlock_t *l;
+
+	(void)state;
+	fake_away(&fake, true);
+	snprintf(a.sun_path, sizeof a.sun_path, "%s/dlockd.sock", fake.dir);
+	unlink(a.sun_path);
+	ok(bind(fd, (struct sockaddr *)&a, sizeof a));
+	ok(listen(fd, 1));
+	fails(EPROTO, dlock_open(&l, "x", NULL));
+	close(fd);
+	fails(ENOTCONN, dlock_open(&l, "x", NULL));
+	fake_away(&fake, false);
 }
 
 static void a_close_without_descriptors_is_said_later(void **state)
@@ -518,6 +565,8 @@ int main(void)
 		test(an_error_of_the_daemon_is_not_mistaken_for_a_hold),
 		test(a_failed_open_leaves_nothing_open_at_the_daemon),
 		test(no_descriptors_left_is_an_error_not_a_hang),
+		test(a_silent_daemon_holds_up_no_close),
+		test(what_listens_may_be_something_else),
 		test(a_close_without_descriptors_is_said_later),
 		test(locked_memory_does_not_fill_the_segment),
 		test(holds_outlive_a_restart_of_the_daemon),

@@ -24,6 +24,8 @@ static int timed(dlock_t *l)
 	return r;
 }
 
+static int stop_checks;
+
 static int count_up(void *arg)
 {
 	dlock_t *l = arg;
@@ -332,6 +334,33 @@ static void threads_that_end_while_holding_pass_the_lock_on(void **state)
 	ok(dlock_close(l));
 }
 
+static int check_until_stopped(void *l)
+{
+	while (!__atomic_load_n(&stop_checks, __ATOMIC_ACQUIRE))
+		dlock_check(l);
+	return 0;
+}
+
+/* The check empties it. */
+static void a_descriptor_is_renewed_beside_those_who_check(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	struct rig_thread t;
+	int fd;
+
+	(void)state;
+	stop_checks = 0;
+	rig_spawn(&t, check_until_stopped, l);
+	for (int i = 0; i < FAKE_SPACES - 1; i++) {
+		ok(dlock_fd(l, &fd));
+		fake_break(&fake, "default");
+		nap_ms(2);
+	}
+	__atomic_store_n(&stop_checks, 1, __ATOMIC_RELEASE);
+	ok(rig_join(&t));
+	ok(dlock_close(l));
+}
+
 static pthread_key_t user_key;
 static int in_destructor = -1;
 
@@ -395,6 +424,7 @@ int main(void)
 		test(one_who_is_cancelled_after_the_wake_passes_it_on),
 		test(names_are_opened_and_closed_by_all_at_once),
 		test(threads_that_end_while_holding_pass_the_lock_on),
+		test(a_descriptor_is_renewed_beside_those_who_check),
 		test(destructors_of_others_still_hold),
 		test(no_call_is_a_cancellation_point),
 	};
