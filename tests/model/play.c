@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * All players use one stack, at one address, so that pointers into it stay good; what lies between
- * the stack pointer and its top is copied out and in. A player only ever stops in play_do().
+ * the stack pointer and its top is copied out and in. A player only ever stops in play_do_at().
  */
 #undef _FORTIFY_SOURCE  /* its longjmp refuses to leave one stack for another */
 #include "play.h"
@@ -98,9 +98,10 @@ static __attribute__((noinline)) void leave(void)
 		_longjmp(outside, 1);
 }
 
-__attribute__((noinline)) struct answer play_do(enum ask_kind kind, uint64_t a, uint64_t b, uint32_t c)
+__attribute__((noinline)) struct answer play_do_at(enum ask_kind kind, uint64_t a, uint64_t b, unsigned c,
+							 unsigned line)
 {
-	now.ask = (struct ask){ .kind = (uint16_t)kind, .fn = play_known.fn, .a = a, .b = b, .c = c };
+	now.ask = (struct ask){ a, b, (uint16_t)c, (uint16_t)line, (uint16_t)kind, (uint16_t)play_known.fn };
 	now.place = (uintptr_t)__builtin_return_address(0);
 	leave();
 	return answered;

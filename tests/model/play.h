@@ -60,7 +60,8 @@ enum function {
 
 struct ask {
 	uint64_t a, b;
-	uint32_t c;
+	uint16_t c;
+	uint16_t line;                   /* where it is asked: compilers make one call of two */
 	uint16_t kind, fn;
 };
 
@@ -98,6 +99,7 @@ struct known {
 
 extern struct known play_known;
 
-struct answer play_do(enum ask_kind kind, uint64_t a, uint64_t b, uint32_t c);
+struct answer play_do_at(enum ask_kind kind, uint64_t a, uint64_t b, unsigned c, unsigned line);
+#define play_do(kind, a, b, c) play_do_at((kind), (a), (b), (c), __LINE__)
 
 #endif

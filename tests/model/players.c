@@ -12,24 +12,24 @@
 
 static uint64_t the_word;        /* never read: accesses go to the world */
 
-static inline bool word_cas(uint64_t *old, uint64_t new)
+static inline bool word_cas(uint64_t *old, uint64_t new, unsigned line)
 {
-	struct answer r = play_do(ASK_CAS, *old, new, 0);
+	struct answer r = play_do_at(ASK_CAS, *old, new, 0, line);
 
 	if (!r.yes)
 		*old = r.value;
 	return r.yes;
 }
 
-static inline int word_wake(uint64_t n, unsigned class)
+static inline int word_wake(uint64_t n, unsigned class, unsigned line)
 {
-	return (int)play_do(ASK_WAKE, n, class, 0).value;
+	return (int)play_do_at(ASK_WAKE, n, class, 0, line).value;
 }
 
 #define LOCK_OPS
 #define LOCK_LOAD(p) ((void)(p), play_do(ASK_LOAD, 0, 0, 0).value)
-#define LOCK_CAS(p, old, new, order) ((void)(p), (void)(order), word_cas((old), (new)))
-#define LOCK_WAKE(p, n, class) word_wake((n), (class))
+#define LOCK_CAS(p, old, new, order) ((void)(p), (void)(order), word_cas((old), (new), __LINE__))
+#define LOCK_WAKE(p, n, class) ((void)(p), word_wake((n), (class), __LINE__))
 #include "proto/lockword.h"
 
 struct players players;
@@ -50,15 +50,13 @@ static inline bool via(bool result)
 	return result;
 }
 
-static inline __attribute__((always_inline)) bool get(enum flag f)
+static inline bool flag_do(enum ask_kind kind, enum flag f, bool to, unsigned line)
 {
-	return play_do(ASK_GET, f, 0, 0).value;
+	return play_do_at(kind, f, to, 0, line).value;
 }
 
-static inline __attribute__((always_inline)) bool set(enum flag f, bool to)
-{
-	return play_do(ASK_SET, f, to, 0).value;
-}
+#define get(f) flag_do(ASK_GET, (f), false, __LINE__)
+#define set(f, to) flag_do(ASK_SET, (f), (to), __LINE__)        /* returns what it was */
 
 /* --- A client's thread --- */
 
@@ -73,12 +71,12 @@ struct wait {
  */
 static void announce(uint64_t w)
 {
-	bool ring = false, watched = players.slip == SLIP_NO_WATCH;
+	bool watched = players.slip == SLIP_NO_WATCH, ring = false;
 
-	if (players.slip == SLIP_RING_IF_CLEAR)
-		ring = !set(FLAG_WATCH, true);
-	else if (!watched && !get(FLAG_WATCHED))
-		ring = !set(FLAG_WATCH, true) || true;
+	if (!watched && players.slip != SLIP_RING_IF_CLEAR)
+		watched = get(FLAG_WATCHED);
+	if (!watched)
+		ring = !set(FLAG_WATCH, true) || players.slip != SLIP_RING_IF_CLEAR;
 	if (lock_is_free(w) && !(w & LOCK_L) && players.slip != SLIP_NO_WANT) {
 		set(FLAG_WANT, true);
 		ring = true;
