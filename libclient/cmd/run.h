@@ -82,6 +82,8 @@ struct family {
 /* Orphans below us become our children from now on. Negative errno. */
 int family_begin(struct family *f);
 
+void family_done(struct family *f);
+
 /* Kills our children once; what they leave behind is there at the next call. Returns how many there are. */
 size_t family_kill(const struct family *f);
 

@@ -100,6 +100,12 @@ int family_begin(struct family *f)
 	return 0;
 }
 
+void family_done(struct family *f)
+{
+	free(f->before);
+	*f = (struct family) { 0 };
+}
+
 size_t family_kill(const struct family *f)
 {
 	struct list l = { .root = getpid() };

@@ -233,9 +233,12 @@ int run_front(struct run *run)
 		run_cgroup_remove(&run->cgroup);
 		dlock_post(run->lock);
 		fprintf(stderr, "dlock run: cannot start a process: %s\n", strerror(-r));
-		return EX_OSERR;
+		r = EX_OSERR;
+	} else {
+		stdio_drop();
+		watch(&f);
+		r = result(&f);
 	}
-	stdio_drop();
-	watch(&f);
-	return result(&f);
+	family_done(&f.family);
+	return r;
 }

@@ -36,12 +36,13 @@ static void live(const char *path, uint64_t until_ns)
 
 	if (!token || fd < 0)
 		_exit(70);
-	for (uint64_t now; (now = now_ns()) < until_ns; nanosleep(&nap, NULL)) {
-		int n = snprintf(line, sizeof line, "%s %llu %d\n", token, (unsigned long long)now, (int)getpid());
+	do {
+		int n = snprintf(line, sizeof line, "%s %llu %d\n", token, (unsigned long long)now_ns(), (int)getpid());
 
 		if (write(fd, line, (size_t)n) != n)
 			_exit(74);
-	}
+		nanosleep(&nap, NULL);
+	} while (now_ns() < until_ns);
 	_exit(0);
 }
 
