@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,12 +159,15 @@ void conn_child(void)
 static int path_find(void)
 {
 	const char *dir = secure_getenv("DLOCK_RUN_DIR");
+	char here[PATH_MAX] = "";
 
 	if (conn.path)
 		return 0;
 	if (!dir || !*dir)
 		dir = RUN_DIR;
-	if (asprintf(&conn.path, "%s/" SOCKET, dir) < 0) {
+	if (dir[0] != '/' && !getcwd(here, sizeof here))
+		return -ENOTCONN;
+	if (asprintf(&conn.path, "%s%s%s/" SOCKET, here, *here ? "/" : "", dir) < 0) {
 		conn.path = NULL;
 		return -ENOMEM;
 	}

@@ -175,6 +175,7 @@ int holder_of(const struct dlock *l, uint32_t *ret);
 
 void hint_done(struct dlock *l);         /* also in a child, where it is the parent's */
 void hint_drain(struct dlock *l);
-void hint_renew(struct dlock *l);        /* bound anew: the same descriptor number. Under attach */
+/* Bound anew: the same descriptor number. Under attach. */
+void hint_renew(struct dlock *l, const struct limit *limit);
 
 #endif

@@ -26,12 +26,12 @@ static bool hint_good(const struct hint *h)
 }
 
 /* Under attach. */
-static int hint_ask(struct dlock *l)
+static int hint_ask(struct dlock *l, const struct limit *limit)
 {
 	const struct target *t = &l->name->target;
 	struct hint *h = &l->hint;
 	struct stat st;
-	int fd, r = conn_hint(t->number, t->slot, t->epoch, &limit_none, &fd);
+	int fd, r = conn_hint(t->number, t->slot, t->epoch, limit, &fd);
 
 	if (r < 0)
 		return r;
@@ -61,10 +61,10 @@ static bool hint_current(const struct dlock *l)
 	return h->epoch == t->epoch && h->number == t->number && h->slot == t->slot && hint_good(h);
 }
 
-void hint_renew(struct dlock *l)
+void hint_renew(struct dlock *l, const struct limit *limit)
 {
 	if (l->hint.fd >= 0 && !hint_current(l))
-		hint_ask(l);             /* where that fails, the old one stays: a hint that never comes */
+		hint_ask(l, limit);             /* where that fails, the old one stays: a hint that never comes */
 }
 
 int dlock_fd(dlock_t *l, int *ret)
@@ -79,7 +79,7 @@ int dlock_fd(dlock_t *l, int *ret)
 	for (int i = 0; i < TRIES_MAX && r == -ESTALE; i++) {
 		r = name_attach(l->name, &limit_none);
 		if (r == 0 && !hint_current(l))
-			r = hint_ask(l);
+			r = hint_ask(l, &limit_none);
 	}
 	if (r == 0)
 		*ret = l->hint.fd;

@@ -267,6 +267,6 @@ int name_attach(struct name *n, const struct limit *limit)
 	r = handles_bind(n);
 	lib_unlock();
 	for (struct dlock *l = n->handles; l && r == 0; l = l->next)
-		hint_renew(l);           /* the list changes under attach only */
+		hint_renew(l, limit);           /* the list changes under attach only */
 	return r;
 }

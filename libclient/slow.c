@@ -167,15 +167,30 @@ static int wait_nested(struct wait *x, struct binding *b)
 	return 0;
 }
 
-/* Opens the name anew. 1: look again. */
-static int wait_open(struct wait *x)
+static int wait_attach(struct wait *x, const struct limit *limit)
 {
-	int r = attach_lock(&x->limit);
+	int r = attach_lock(limit);
 
 	if (r < 0)
 		return r;
-	r = name_attach(x->l->name, &x->limit);
+	r = name_attach(x->l->name, limit);
 	attach_unlock();
+	return r;
+}
+
+/* Opens the name anew. 1: look again. */
+static int wait_open(struct wait *x)
+{
+	struct limit limit = x->limit;
+	int r;
+
+	if (x->l->attr.failfast)
+		limit.until_ns = limit_slice(&x->limit, FAILFAST_NS);
+	r = wait_attach(x, &limit);
+	if (r == -ETIMEDOUT) {
+		r = limit_over(&x->limit);
+		return r < 0 ? r : -ENOTCONN;    /* it does not answer */
+	}
 	if ((r == -ENOTCONN && !x->try && !x->l->attr.failfast) || (r == 0 && binding_lost(binding_now(x->l))))
 		r = limit_nap(&x->limit, RETRY_NS);
 	return r < 0 ? r : 1;

@@ -275,6 +275,8 @@ static void do_hint(struct fake *f, int i, const struct attach_hint *m)
 		if (f->names[k].space == m->space && f->names[k].slot == m->slot)
 			n = &f->names[k];
 	must(n != NULL, "hint of what is not open");
+	if (f->mute_hints)
+		return;
 	if (n->hint < 0) {
 		snprintf(fifo, sizeof fifo, "hint%u.%u", m->space, m->slot);
 		n->hint = fifo_make(f->dir, fifo);

@@ -40,6 +40,7 @@ struct fake {
 	bool nonce;                      /* asks for credentials first */
 	bool forget;                     /* knows no client that comes back */
 	bool mute;                       /* does not answer requests */
+	bool mute_hints;                 /* nor those for a descriptor */
 	bool blind;                      /* looks at nothing that no bell has rung for, and after no sleeper */
 	int error;                       /* of the next request */
 	int hello_error;                 /* of the next HELLO */

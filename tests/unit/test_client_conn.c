@@ -10,6 +10,29 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+static int open_from_elsewhere(void *arg)
+{
+	char dir[200], *last;
+	dlock_t *l;
+
+	(void)arg;
+	snprintf(dir, sizeof dir, "%s", fake.dir);
+	last = strrchr(dir, '/');
+	*last++ = 0;
+	if (chdir(dir) < 0 || setenv("DLOCK_RUN_DIR", last, 1) < 0 || dlock_open(&l, "x", NULL))
+		return 1;
+	for (int fd = 3; fd < 100; fd++)         /* the connection, among others */
+		close(fd);
+	return chdir("/") < 0 || dlock_close(l) || dlock_open(&l, "y", NULL) ? 2 : 0;
+}
+
+/* Daemons change their directory. The first test, since the place of the socket is found once. */
+static void the_run_directory_may_be_relative(void **state)
+{
+	(void)state;
+	ok(rig_child(open_from_elsewhere, NULL));
+}
+
 static void nobody_there_is_said_at_once(void **state)
 {
 	dlock_t *l = NULL;
@@ -462,6 +485,48 @@ static void a_silent_daemon_holds_up_no_wait_beyond_its_limit(void **state)
 	ok(dlock_close(l));
 }
 
+static void failfast_does_not_wait_for_a_silent_daemon(void **state)
+{
+	dlock_t *l = rig_open("x", FAILFAST);
+	long begin;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	fake_break(&fake, "default");            /* so the name has to be opened anew */
+	FAKE_SET(&fake, mute, true);
+	nap_ms(10);
+	begin = now_ms();
+	fails(ENOTCONN, dlock_wait(l));
+	assert_in_range(now_ms() - begin, 0, 2000);
+	FAKE_SET(&fake, mute, false);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
+/* The name is opened anew, and then the descriptor asked for. */
+static void a_hint_that_does_not_come_holds_up_no_wait(void **state)
+{
+	dlock_t *l = rig_open("x", 0);
+	struct timespec t;
+	long begin;
+	int fd;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	ok(dlock_fd(l, &fd));
+	FAKE_SET(&fake, mute_hints, true);
+	fake_break(&fake, "default");
+	begin = now_ms();
+	t = after_ms(CLOCK_MONOTONIC, 100);
+	fails(ETIMEDOUT, dlock_clockwait(l, CLOCK_MONOTONIC, &t));
+	assert_in_range(now_ms() - begin, 90, 2000);
+	FAKE_SET(&fake, mute_hints, false);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
+	ok(dlock_close(l));
+}
+
 /* Programs close what they do not know; the library must neither break nor write into their files. */
 static void descriptors_closed_behind_its_back_are_replaced(void **state)
 {
@@ -557,6 +622,7 @@ static void one_mapping_serves_all_names_and_generations_are_kept_apart(void **s
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		test(the_run_directory_may_be_relative),
 		test(nobody_there_is_said_at_once),
 		test(an_open_waits_for_the_daemon_if_asked_to),
 		test(credentials_are_sent_where_the_kernel_cannot_tell),
@@ -578,6 +644,8 @@ int main(void)
 		test(a_deadline_that_has_passed_is_not_relied_on),
 		test(failfast_notices_within_a_moment_that_the_daemon_is_away),
 		test(a_silent_daemon_holds_up_no_wait_beyond_its_limit),
+		test(failfast_does_not_wait_for_a_silent_daemon),
+		test(a_hint_that_does_not_come_holds_up_no_wait),
 		test(descriptors_closed_behind_its_back_are_replaced),
 		test(the_hint_keeps_its_number_when_the_name_is_opened_anew),
 		test(one_mapping_serves_all_names_and_generations_are_kept_apart),
