@@ -36,6 +36,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 #ifdef __cplusplus
@@ -52,6 +53,7 @@ const char *dlock_version(void);
 
 typedef struct dlock dlock_t;
 typedef struct dlock_attr dlock_attr_t;
+struct timespec;                         /* strict C99 does not declare it */
 
 /* --- Attributes: what a handle is like. Read at dlock_open(), which keeps no reference. One thread at a time. --- */
 
@@ -78,7 +80,7 @@ int dlock_attr_set_recursive(dlock_attr_t *a, bool on);
 
 enum dlock_owner {
 	DLOCK_OWNER_THREAD = 0,
-	DLOCK_OWNER_PROCESS = 1,
+	DLOCK_OWNER_PROCESS = 1
 };
 
 /*
