@@ -218,25 +218,34 @@ static void anchor_check(struct shm *shm, uint32_t index)
 		client_gone(shm, index, "its address space ended");
 		return;
 	}
-	if (r > 0 && c->suspect)
+	c->suspect_at = loop_now(shm->loop) + (RECHECK_SPAN << (RECHECKS + 1 - c->suspect));
+	if (r > 0)
 		c->suspect--;
-	if (c->suspect && !shm->anchor_timer.queued)
-		loop_timer_set(shm->loop, &shm->anchor_timer, loop_now(shm->loop) + (RECHECK_SPAN << (RECHECKS - c->suspect)));
+	if (c->suspect && (!shm->anchor_timer.queued || c->suspect_at < shm->anchor_timer.when))
+		loop_timer_set(shm->loop, &shm->anchor_timer, c->suspect_at);
 }
 
 static void anchor_suspect(struct shm *shm, uint32_t index)
 {
-	shm->clients[index]->suspect = RECHECKS;
+	shm->clients[index]->suspect = RECHECKS + 1;   /* and now */
 	anchor_check(shm, index);
 }
 
 void client_recheck(void *arg)
 {
 	struct shm *shm = arg;
+	nsec_t next = NSEC_NEVER;
 
-	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
-		if (shm->clients[i] && shm->clients[i]->suspect)
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));) {
+		struct client *c = shm->clients[i];
+
+		if (c && c->suspect && c->suspect_at <= loop_now(shm->loop))
 			anchor_check(shm, i);
+		else if (c && c->suspect && c->suspect_at < next)
+			next = c->suspect_at;
+	}
+	if (!shm->anchor_timer.queued || next < shm->anchor_timer.when)
+		loop_timer_set(shm->loop, &shm->anchor_timer, next);
 }
 
 static void anchors_check_all(struct shm *shm)

@@ -231,7 +231,8 @@ struct client {
 	int pidfd;                       /* -1: liveness is the anchor's alone */
 	struct loop_watch *watch;
 	struct conn *conn;               /* NULL: none at present */
-	uint8_t suspect;                 /* how often its anchor is still to be looked at */
+	uint8_t suspect;                 /* how often its anchor is still to be looked at, and when next */
+	nsec_t suspect_at;
 	struct hint **hints;             /* hint.c; NULL: none */
 	uint16_t *spaces;                /* in which it has its area */
 	uint16_t n_spaces, spaces_cap;

@@ -74,6 +74,44 @@ static void lock_goes_last(void **state)
 	rig_done(&r);
 }
 
+/* One that is looked at for long delays no other, and no other makes its looks fewer. */
+static void two_suspects(void **state)
+{
+	struct rig_client a, b;
+	char path[32];
+	struct rig r;
+	int fd[2];
+
+	(void)state;
+	rig_open(&r);
+	a = rig_client(&r);
+	b = rig_client(&r);
+	snprintf(path, sizeof path, "anchor/%u", a.index);
+	close(openat(r.rundir, path, O_RDONLY | O_CLOEXEC));     /* an event, and nothing behind it */
+	fake_loop_advance(r.loop, 600 * NSEC_PER_MSEC);
+	assert_false(gone(&r, &a));
+	for (int i = 0; i < 2; i++) {
+		struct rig_client *c = i ? &a : &b;
+
+		snprintf(path, sizeof path, "anchor/%u", c->index);
+		fd[i] = openat(r.rundir, path, O_WRONLY | O_CLOEXEC);
+		flock(c->anchor, LOCK_UN);
+		flock(fd[i], LOCK_EX | LOCK_NB);
+		close(c->anchor);
+		rig_turn(&r);
+	}
+	close(fd[0]);
+	fake_loop_advance(r.loop, 2 * NSEC_PER_MSEC);
+	assert_true(gone(&r, &b));
+	fake_loop_advance(r.loop, 900 * NSEC_PER_MSEC);
+	assert_false(gone(&r, &a));
+	close(fd[1]);
+	fake_loop_advance(r.loop, 400 * NSEC_PER_MSEC);
+	assert_true(gone(&r, &a));
+	assert_int_equal(fake_loop_next_timer(r.loop), NSEC_NEVER);
+	rig_done(&r);
+}
+
 static void anchor_is_no_disk(void **state)
 {
 	struct rig_client a;
@@ -292,6 +330,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(anchor_tells, "a client is gone when the last copy of its anchor is, and what it owned is free"),
 		STORY(lock_goes_last, "an anchor's end is believed though its lock goes a moment later"),
+		STORY(two_suspects, "one anchor that is looked at for long delays no other"),
 		STORY(anchor_is_no_disk, "nobody can fill the run directory through an anchor"),
 		STORY(pidfd_tells, "a client is gone when its process is, whoever has its anchor"),
 		STORY(no_descriptors, "an end that comes while there are no descriptors is found later"),
