@@ -89,7 +89,7 @@
 #define LOCK_CLASS_HEIR   2u
 #define LOCK_CLASS_ANY    3u
 
-#define LOCK_FORCE_NS 500000u    /* an heir waits so long at most before newcomers have to stand back */
+#define LOCK_FORCE_NS 750000u    /* an heir waits so long at most before newcomers have to stand back */
 
 #ifndef LOCK_OPS                 /* the model brings its own */
 #include "futex.h"
