@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -150,6 +151,36 @@ static void died_meanwhile(void **state)
 	assert_true(LOCK_LOAD(rig_word(t.s, t.held)) & LOCK_D);
 	t.a = rig_client(&t.r);
 	stage_done(&t);
+}
+
+/* By pid, start time and anchor: all three have to be those of then. */
+static void pid_again(void **state)
+{
+	for (int what = 0; what < 3; what++) {
+		struct peer p = { .fd = -1, .pid = getpid(), .pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0) };
+		struct ledger_client *rec;
+		struct client *c;
+		struct stage t;
+		uint32_t slot, index;
+		int anchor;
+
+		(void)state;
+		stage_open(&t);
+		assert_int_equal(client_new(t.r.shm, &p, 0, &c, &anchor), 0);
+		index = c->index;
+		assert_int_equal(client_open(c, t.r.shm, t.s, "n", 1, &slot), 0);
+		rec = ledger_client(&t.r.shm->ledger, index);
+		assert_int_not_equal(rec->start_time, 0);
+		if (what == 1)
+			rec->start_time++;
+		if (what == 2)
+			rec->pid = 0x3fffffff;
+		adopt(&t);
+		assert_int_equal(table_in_use(&t.r.shm->ledger.clients, index), what == 0);
+		assert_int_equal(name_find(t.s, "n", 1) != 0, what == 0);
+		close(anchor);
+		stage_done(&t);
+	}
 }
 
 static void anchor_inherited(void **state)
@@ -505,6 +536,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(goes_on, "holders hold on, waiters are watched, and nothing is asked for anew"),
 		STORY(died_meanwhile, "who died while no daemon was there is found dead"),
+		STORY(pid_again, "a pid that another process has by now is not the client's"),
 		STORY(anchor_inherited, "who still has its anchor somewhere lives"),
 		STORY(scribbled, "a word that the ledger cannot confirm loses its holder, and nothing else"),
 		STORY(bias_scribbled, "a bias is what the ledger says"),

@@ -11,6 +11,10 @@
 
 #include "shm_rig.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 #define MS NSEC_PER_MSEC
 
 struct answer {
@@ -232,6 +236,15 @@ static void to_the_letter(void **state)
 		assert_int_equal(receive(&r, fd).n, 0);
 		close(fd);
 	}
+	for (int wrong = -1; wrong < 2; wrong += 2) {
+		struct attach_close c = { { ATTACH_CLOSE, (uint16_t)((int)sizeof c + wrong), 0 }, 1, 1 };
+		int fd = connect_to(&r);
+		struct answer w = say_hello(&r, fd);
+
+		assert_int_equal(ask(&r, fd, &c, sizeof c).n, 0);        /* a length that is not the packet's */
+		answer_done(&w);
+		close(fd);
+	}
 	for (size_t n = 1; n < ATTACH_PACKET_MAX + 20; n += n < 80 ? 1 : 37) {
 		for (int op = 0; op < 10; op++) {
 			char bytes[ATTACH_PACKET_MAX + 20] = { 0 };
@@ -364,9 +377,14 @@ static void no_gifts(void **state)
 	unsigned fds;
 
 	(void)state;
-	for (int nonce = 0; nonce < 2; nonce++) {
+	for (int nonce = 0; nonce < 4; nonce++) {
 		rig_open(&r);
-		r.shm->config.no_peerpidfd = nonce;
+		r.shm->config.no_peerpidfd = nonce & 1;
+		if (nonce & 2) {         /* as on kernels before 6.16 */
+			int on = 1;
+
+			setsockopt(r.listener, SOL_SOCKET, SO_PASSRIGHTS, &on, sizeof on);
+		}
 		int fd = connect_to(&r), pipe_[2];
 
 		assert_int_equal(pipe2(pipe_, O_CLOEXEC), 0);
@@ -461,6 +479,20 @@ static void two_users(void **state)
 
 	assert_int_equal(w.head.error, 0);
 	assert_int_equal(error_of(open_name(&r, fd, "x", "n", 0)), EACCES);
+	/* The secret of another user's client is no use to it. */
+	int root = connect_to(&r), thief = connect_as(&r, 4002);
+	struct answer mine = say_hello(&r, root), stolen;
+	struct attach_hello again = hello;
+
+	again.resume = mine.welcome.client;
+	memcpy(again.nonce, mine.welcome.nonce, sizeof again.nonce);
+	stolen = ask(&r, thief, &again, sizeof again);
+	assert_int_equal(stolen.head.error, 0);
+	assert_int_equal(stolen.welcome.resumed, 0);
+	answer_done(&stolen);
+	answer_done(&mine);
+	close(root);
+	close(thief);
 	/* As many spaces as it likes, as long as they are not in use all at once. */
 	for (int i = 0; i < 300; i++) {
 		char name[16];
