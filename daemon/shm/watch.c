@@ -88,8 +88,6 @@ static bool watch_keep(struct space *s, struct watch_entry *e)
 {
 	uint64_t *word = &seg_slot(s->base, e->slot)->word;
 
-	if (!name_is(s, e->slot))
-		return false;
 	if (!lock_look(word)) {
 		FAULT_AROUND(seg_bit_clear(s->base, SEG_WATCH, e->slot));
 		if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & LOCK_W))
@@ -150,7 +148,10 @@ static void watch_round(struct space *s)
 	for (unsigned n = 0; n < LOOKS_MAX && s->round_left && s->n_watch; n++, s->round_left--) {
 		if (s->watch_at >= s->n_watch)
 			s->watch_at = 0;
-		s->round_moved |= watch_one(s);
+		if (name_is(s, s->watch[s->watch_at].slot))
+			s->round_moved |= watch_one(s);
+		else
+			watch_drop(s, s->watch_at);      /* its memory may be gone, and is not to be touched */
 	}
 	if (!s->n_watch)
 		s->round_left = 0;

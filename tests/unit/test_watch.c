@@ -266,6 +266,32 @@ static void drained(void **state)
 	stage_done(&t);
 }
 
+static void name_gone(void **state)
+{
+	struct stage t;
+	uint32_t slot = 0;
+	char text[16];
+	long before;
+
+	(void)state;
+	stage_open(&t);
+	for (int i = 0; slot < 1030; i++) {
+		snprintf(text, sizeof text, "%d", i);
+		slot = rig_name(&t.r, &t.b, t.s, text);
+	}
+	*rig_word(t.s, slot) = LOCK_W;
+	rig_watch(t.s, slot);
+	rig_turn(&t.r);
+	assert_int_equal(t.s->n_watch, 1);
+	for (uint32_t i = 1024; i <= slot; i++)
+		assert_int_equal(client_close(t.b.c, t.r.shm, t.s, i), 0);
+	before = rig_blocks(&t.r);
+	fake_loop_advance(t.r.loop, 50 * MS);
+	assert_int_equal(t.s->n_watch, 0);
+	assert_int_equal(rig_blocks(&t.r), before);
+	stage_done(&t);
+}
+
 static void rescanned(void **state)
 {
 	struct stage t;
@@ -297,6 +323,7 @@ int main(void)
 		STORY(flood_of_wants, "five thousand wants at once are met, a ration a millisecond"),
 		STORY(flood_of_rings, "who rings without end is heard once in a while, and nothing is lost"),
 		STORY(drained, "a ring that somebody drained costs promptness until the next"),
+		STORY(name_gone, "the memory of a name that is gone is not looked at"),
 		STORY(rescanned, "after a restart bits count whatever the second level says"),
 	};
 
