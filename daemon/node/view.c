@@ -392,6 +392,8 @@ static void log_event(const struct node *n, const struct shm_event *ev, const ch
 	else if (!strcmp(ev->what, "space-broken"))
 		log_limited(now, LOG_LEVEL_ERROR, "space %s: %s; its holders are told ESTALE, and it starts anew", space,
 			    ev->detail);
+	else if (!strcmp(ev->what, "bad-packet"))
+		log_limited(now, LOG_LEVEL_NOTICE, "pid %d: %s; its connection is closed", (int)ev->pid, ev->detail);
 	else if (!strcmp(ev->what, "scribbled"))
 		log_limited(now, LOG_LEVEL_WARNING, "%s/%s: %s", space, name, ev->detail);
 	else

@@ -38,6 +38,7 @@ struct conn {
 	struct shm *shm;
 	int fd;
 	uid_t uid;                       /* who connected */
+	pid_t pid;
 	struct peer peer;
 	struct client *client;           /* NULL before WELCOME */
 	struct loop_watch *watch;        /* before it */
@@ -62,6 +63,13 @@ static void conn_free(struct conn *c)
 		c->next->at = c->at;
 	c->shm->n_conns--;
 	free(c);
+}
+
+/* What it sent is no request. */
+static void conn_bad(struct conn *c)
+{
+	shm_tell(c->shm, "bad-packet", NULL, 0, c->pid, 0, "what it sent to the attach socket is no request");
+	conn_free(c);
 }
 
 void conn_lose(struct conn *c)
@@ -196,10 +204,12 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		char bytes[ATTACH_PACKET_MAX];
 	} m;
 
-	if (n < (ssize_t)sizeof m.head || n > (ssize_t)sizeof m) {
-		conn_free(c);
+	if (n == 0 || (n < 0 && n != -EMSGSIZE)) {
+		conn_free(c);            /* it has gone */
 		return;
 	}
+	if (n < (ssize_t)sizeof m.head || n > (ssize_t)sizeof m)
+		goto bad;
 	memcpy(&m, data, (size_t)n);
 	if (m.head.len != n)
 		goto bad;
@@ -222,7 +232,7 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		return;
 	}
 bad:
-	conn_free(c);
+	conn_bad(c);
 }
 
 /* --- who is it? --- */
@@ -374,14 +384,16 @@ static void conn_handshake(void *arg, uint32_t revents)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	sender = n >= 0 ? control_pid(&h) : 0;
-	if (n < (ssize_t)sizeof m.head || (h.msg_flags & MSG_TRUNC) || m.head.len != n)
-		conn_free(c);
+	if (n <= 0)
+		conn_free(c);            /* it has gone */
+	else if (n < (ssize_t)sizeof m.head || (h.msg_flags & MSG_TRUNC) || m.head.len != n)
+		conn_bad(c);
 	else if (m.head.op == ATTACH_HELLO && n == sizeof m.hello && !c->nonce[0])
 		conn_hello(c, &m.hello);
 	else if (m.head.op == ATTACH_NONCE && n == sizeof m.nonce && conn_confirmed(c, &m.nonce, sender))
 		conn_welcome(c);
 	else
-		conn_free(c);
+		conn_bad(c);
 }
 
 static void conn_late(void *arg)
@@ -389,22 +401,18 @@ static void conn_late(void *arg)
 	conn_free(arg);
 }
 
-/* Room for one more of this user's? *ret_uid: to be given back to. */
-static int conn_admit(struct shm *shm, int fd, uid_t *ret_uid)
+/* Room for one more of this user's? It has to be given back. */
+static int conn_admit(struct shm *shm, int fd, struct ucred *ret)
 {
-	int r, size = SEND_BUFFER;
-	struct ucred cred;
-	socklen_t n = sizeof cred;
+	int size = SEND_BUFFER;
+	socklen_t n = sizeof *ret;
 
 	if (shm->n_conns >= CONNS_MAX)
 		return -EUSERS;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 ||
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &n) < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) < 0)
 		return -errno;
-	r = quota_take(&shm->quotas, cred.uid, QUOTA_CONNS);
-	if (r == 0)
-		*ret_uid = cred.uid;
-	return r;
+	return quota_take(&shm->quotas, ret->uid, QUOTA_CONNS);
 }
 
 static void conn_turn_away(int fd, int error)
@@ -418,20 +426,20 @@ static void conn_turn_away(int fd, int error)
 static void conn_accept(void *arg, int fd)
 {
 	struct shm *shm = arg;
-	uid_t uid = 0;
+	struct ucred who = { 0 };
 	struct conn *c;
 	int r;
 
 	if (fd < 0)
 		return;                  /* the loop tries again when there are descriptors */
 	c = calloc(1, sizeof *c);
-	r = c ? conn_admit(shm, fd, &uid) : -ENOMEM;
+	r = c ? conn_admit(shm, fd, &who) : -ENOMEM;
 	if (r < 0) {
 		free(c);
 		conn_turn_away(fd, r);
 		return;
 	}
-	*c = (struct conn){ .shm = shm, .fd = fd, .uid = uid, .next = shm->conns, .at = &shm->conns,
+	*c = (struct conn){ .shm = shm, .fd = fd, .uid = who.uid, .pid = who.pid, .next = shm->conns, .at = &shm->conns,
 			    .peer = { .fd = -1, .pidfd = -1 } };
 	if (c->next)
 		c->next->at = &c->next;
