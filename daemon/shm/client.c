@@ -548,10 +548,13 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 {
 	const struct ledger_open *o = ledger_open_at(&shm->ledger, open);
 	struct space *s = shm->spaces[o->space];
+	uint64_t token;
 
-	if (open_is_here(s, o->slot) && lock_died(&seg_slot(s->base, o->slot)->word, index))
-		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid,
-			 name_token(s, o->slot), NULL);
+	if (!open_is_here(s, o->slot))
+		return;
+	token = name_token(s, o->slot);  /* before the next one takes his */
+	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
+		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
 }
 
 /* Then the ledger forgets that it was here. */
