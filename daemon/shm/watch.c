@@ -120,6 +120,17 @@ static bool watch_busy(struct watch_entry *e, uint64_t w)
 	return busy;
 }
 
+/*
+ * The last waiter takes the lock with W set, since he cannot know that he is the last; so does the first
+ * one ever, who waited for the daemon only. While such a one holds it and nobody sleeps, nothing is owed:
+ * W is taken back, and the look that follows wakes whoever went to sleep in between, and drops the slot.
+ */
+static void watch_settle(uint64_t *word, uint64_t w)
+{
+	if (!lock_is_free(w) && (w & LOCK_W) && futex_sleepers(lock_futex(word), (uint32_t)w) == 0)
+		LOCK_CAS(word, &w, w & ~(LOCK_W | LOCK_K | LOCK_H | LOCK_S), __ATOMIC_RELAXED);
+}
+
 /* Returns whether the word has moved since the last look. */
 static bool watch_one(struct space *s)
 {
@@ -130,6 +141,8 @@ static bool watch_one(struct space *s)
 
 	if (moved)
 		hint_ring(s->shm, s, e->slot);
+	else
+		watch_settle(&seg_slot(s->base, e->slot)->word, w);
 	e->word = w;
 	if (busy || watch_keep(s, e))
 		s->watch_at++;

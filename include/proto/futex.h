@@ -7,6 +7,7 @@
 #define DLOCK_FUTEX_H
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -40,6 +41,22 @@ static inline int futex_wake_class(uint32_t *word, int n, unsigned class)
 	if (r < 0) {
 		errno = saved;
 		r = 0;
+	}
+	return r;
+}
+
+/*
+ * How many sleep on *word, all classes, without waking them: a requeue to where they are. Negative
+ * where that cannot be said: *word is not expect.
+ */
+static inline int futex_sleepers(uint32_t *word, uint32_t expect)
+{
+	int saved = errno;
+	int r = (int)syscall(SYS_futex, word, FUTEX_CMP_REQUEUE, 0, (void *)(uintptr_t)INT_MAX, word, expect);
+
+	if (r < 0) {
+		r = -errno;
+		errno = saved;
 	}
 	return r;
 }

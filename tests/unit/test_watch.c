@@ -2,6 +2,9 @@
 /* The watch list and the bell: when the daemon looks, when it does not, and how much at a time. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "shm_rig.h"
@@ -73,14 +76,65 @@ static void looks_soon(void **state)
 	stage_done(&t);
 }
 
-static void grows_rarer(void **state)
+/* One who really sleeps on the word. */
+static void *sleeper(void *word)
 {
-	nsec_t last, next, spans[6];
+	futex_wait_class(word, *(uint32_t *)word, LOCK_CLASS_WAITER, CLOCK_MONOTONIC, NULL);
+	return NULL;
+}
+
+static pthread_t sleeper_begin(struct stage *t)
+{
+	uint32_t *word = lock_futex(rig_word(t->s, t->slot));
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, sleeper, word), 0);
+	while (futex_sleepers(word, *word) != 1)
+		sched_yield();
+	return thread;
+}
+
+static void sleeper_end(struct stage *t, pthread_t thread)
+{
+	futex_wake_class(lock_futex(rig_word(t->s, t->slot)), INT_MAX, LOCK_CLASS_ANY);
+	pthread_join(thread, NULL);
+}
+
+/* Nobody sleeps on a held word that has W: it is taken back, and the slot dropped. */
+static void settles(void **state)
+{
+	pthread_t thread;
 	struct stage t;
 
 	(void)state;
 	stage_open(&t);
 	assert_false(rig_take(t.s, t.slot, &t.b));
+	thread = sleeper_begin(&t);
+	rig_watch(t.s, t.slot);
+	rig_turn(&t.r);
+	fake_loop_advance(t.r.loop, 10 * MS);
+	assert_int_equal(t.s->n_watch, 1);
+	assert_true(LOCK_LOAD(rig_word(t.s, t.slot)) & LOCK_W);
+	sleeper_end(&t, thread);
+	fake_loop_advance(t.r.loop, 50 * MS);
+	assert_int_equal(t.s->n_watch, 0);
+	assert_false(bit(&t));
+	assert_false(LOCK_LOAD(rig_word(t.s, t.slot)) & LOCK_W);
+	assert_true(LOCK_LOAD(rig_word(t.s, t.slot)) & LOCK_OWNER);
+	assert_int_equal(fake_loop_next_timer(t.r.loop), NSEC_NEVER);
+	stage_done(&t);
+}
+
+static void grows_rarer(void **state)
+{
+	nsec_t last, next, spans[6];
+	pthread_t thread;
+	struct stage t;
+
+	(void)state;
+	stage_open(&t);
+	assert_false(rig_take(t.s, t.slot, &t.b));
+	thread = sleeper_begin(&t);
 	rig_watch(t.s, t.slot);
 	rig_turn(&t.r);
 	last = loop_now(t.r.loop);
@@ -98,6 +152,7 @@ static void grows_rarer(void **state)
 	*rig_word(t.s, t.slot) += LOCK_ONE;      /* it moves: looks come sooner again */
 	fake_loop_advance(t.r.loop, 50 * MS);
 	assert_int_equal(fake_loop_next_timer(t.r.loop) - loop_now(t.r.loop), 10 * MS);
+	sleeper_end(&t, thread);
 	stage_done(&t);
 }
 
@@ -316,6 +371,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(looks_soon, "the daemon looks ten milliseconds after the bell"),
 		STORY(grows_rarer, "looks grow rarer, to one in 50 ms, and come sooner when something moves"),
+		STORY(settles, "who holds alone in the end is not looked after"),
 		STORY(dropped, "a slot on which nobody sleeps is dropped, and an empty list sets no timer"),
 		STORY(bit_without_name, "bits of slots without a name are nothing"),
 		STORY(wakes_again, "a wake-up that a stopped process owes is given"),
