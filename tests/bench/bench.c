@@ -124,7 +124,7 @@ void bench_row(const struct row *row, const double *dlock, const double *rival, 
 
 		for (size_t i = 0; i < n; i++)
 			each[i] = dlock[i] / rival[i];
-		ratio = bench_median(each, n);
+		ratio = row->unpaired ? value / other : bench_median(each, n);
 	}
 	keep_rounds(row, dlock, rival, n);
 	fprintf(rows, "%s\t%s\t%s\t%s\t%.6g\t%.6g\t%.4g\t%.4g\t%.6g\t%s\t%s\t%.1f\t%.1f\t%s\n", row->key, row->what,

@@ -217,11 +217,11 @@ static struct waits waits_of(bool dlock)
 static void measure_waits(void)
 {
 	struct row p9999 = { .key = "wait-p9999-64", .what = "... wait, p99.99, 64 processes",
-			     .rival = "robust mutex", .unit = "ms", .goal = 1.0 };
+			     .rival = "robust mutex", .unit = "ms", .goal = 1.0, .unpaired = true };
 	struct row felt = { .key = "wait-felt-64", .what = "... wait at a random moment, median, 64 processes",
-			    .rival = "robust mutex", .unit = "ms" };
+			    .rival = "robust mutex", .unit = "ms", .unpaired = true };
 	struct row longest = { .key = "wait-longest-64", .what = "... longest wait, 64 processes",
-			       .rival = "robust mutex", .unit = "ms", .goal = 1.0, .limit = 150 };
+			       .rival = "robust mutex", .unit = "ms", .goal = 1.0, .limit = 150, .unpaired = true };
 	double a[3][WAIT_ROUNDS], b[3][WAIT_ROUNDS], least[2] = { 0 }, most[2] = { 0 };
 
 	procs = 64;

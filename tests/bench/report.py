@@ -41,7 +41,8 @@ TAIL = '''
 ## How it is measured
 
 - Each of {rounds} rounds (five where waits are measured) measures dlock and then its rival, so both meet the same
-  disturbances. A value is the median of the rounds; *ratio* is the median of the rounds' ratios, dlock : rival.
+  disturbances. A value is the median of the rounds; *ratio* is the median of the rounds' ratios, dlock : rival (for
+  waits, whose runs differ by themselves, the ratio of the medians).
 - *To reach* is what was demanded before anything was measured. A row without it is there to be read.
 - *Instructions* are those of user space for one pair of calls, counted by `valgrind --tool=callgrind` on the same
   programs; the loop around the pair is taken off. They do not depend on what else the machine does.
@@ -52,7 +53,8 @@ TAIL = '''
   counter, gives back, with no clock call in it; the counter must have counted every acquisition at the end.
 - For waits the processor's counter is read before and after each of them, for dlock and mutex alike. p99.99 is of
   all waits; most of them are for nothing, on both sides, so a lock that one process takes a million times while the
-  others starve looks good there. At a random moment: each wait counts as often as it is long, so it says how long
+  others starve looks good there. A robust mutex does so in some runs; in others it wakes everyone, and all take turns on
+  the processors. At a random moment: each wait counts as often as it is long, so it says how long
   somebody who waits will have waited.
 - `first`: the name is open, but the node has no tokens for it yet: client to daemon to client. No fsync is in it,
   since the daemon's epoch was made durable at its start.
@@ -108,7 +110,7 @@ def output(*command):
 def processor():
     with open('/proc/cpuinfo', encoding='utf-8') as f:
         names = [l.split(':', 1)[1].strip() for l in f if l.startswith('model name')]
-    kind = output('systemd-detect-virt')
+    kind = output('systemd-detect-virt', '--vm')
     return f'{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} processors' + \
         (f', virtual ({kind})' if kind not in ('', 'none') else '')
 
