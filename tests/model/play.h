@@ -25,6 +25,7 @@ enum ask_kind {
 	ASK_LOAD,        /* step: the word */
 	ASK_CAS,         /* step: a: old, b: new. Answer: yes, or no and the word */
 	ASK_WAKE,        /* step: a: how many, b: class. Answer: how many were woken */
+	ASK_SLEEPERS,    /* step: a: expected low half. Answer: how many sleep; one more if it differs */
 	ASK_SLEEP,       /* step: a: expected low half, b: class, c: how it may end. Answer: enum slept */
 	ASK_GUESS,       /* step: what the time decides. Both answers are tried */
 	ASK_GET,         /* step: a: enum flag. Answer: 0 or 1 */

@@ -275,9 +275,25 @@ static bool look(void)
 	return more;
 }
 
+/* Where the word has not moved since the last look, and nobody sleeps on a held one, W is taken back. */
+static bool settle(void)
+{
+	uint64_t w;
+
+	if (!play_do(ASK_GUESS, 0, 0, 0).yes)
+		return false;
+	w = LOCK_LOAD(WORD);
+	play_known.word = w;
+	if (!lock_is_free(w) && (w & LOCK_W) && play_do(ASK_SLEEPERS, (uint32_t)w, 0, 0).value == 0)
+		LOCK_CAS(WORD, &w, w & ~(LOCK_W | LOCK_K | LOCK_H | LOCK_S), __ATOMIC_RELAXED);
+	play_known.word = 0;
+	return true;
+}
+
 /* One look, in its turn. Returns whether the word stays on the list. */
 static bool look_on(void)
 {
+	settle();
 	if (VIA(1, look()))
 		return true;
 	set(players.slip == SLIP_RING_IF_CLEAR ? FLAG_WATCH : FLAG_WATCHED, false);

@@ -51,6 +51,9 @@ static void tell_ask(const struct ask *a)
 	case ASK_SLEEP:
 		printf("goes to sleep, class %u", (unsigned)a->b);
 		break;
+	case ASK_SLEEPERS:
+		printf("counts the sleepers");
+		break;
 	case ASK_GET:
 	case ASK_SET:
 		printf("%s %s", a->kind == ASK_GET ? "reads" : a->b ? "sets" : "clears", flags[a->a]);

@@ -235,6 +235,9 @@ static bool do_step(struct world *w, unsigned role)
 	case ASK_WAKE:
 		r = do_wake(w, &a);
 		break;
+	case ASK_SLEEPERS:
+		r.value = w->sleepers + ((uint32_t)w->word != a.a);
+		break;
 	case ASK_SLEEP:
 		if (kernel_sleep(w, role, &a))
 			return false;
@@ -438,7 +441,7 @@ static bool is_good(const struct world *w)
 /* Guessing what time it is touches nothing common, so no order with others has to be tried. */
 static bool guess_steps(struct steps *s, const struct world *w)
 {
-	for (unsigned role = 0; role < CLIENTS_MAX; role++) {
+	for (unsigned role = 0; role < ROLES; role++) {
 		if (!is_alive(w, role) || play_ask(w->who[role])->kind != ASK_GUESS)
 			continue;
 		add_answer(s, w, role, "finds it early", true, (struct answer){ 0, false });
