@@ -15,11 +15,13 @@
  * The daemon opens the word by giving it a range of n tokens: count = 2^40 - n, so that L is set.
  * Each acquisition adds one. The n-th carries out of the word, L is clear, and the fast path is
  * closed until the daemon has given the next range. A word of zeroes is free and closed, so
- * memory that nobody prepared can never be taken. The token of a hold is bias + count, where the
- * daemon changes bias only while the word is free and closed.
+ * memory that nobody prepared can never be taken. The token of a hold is bias + count, where a count
+ * of 0 stands for 2^40, and the daemon changes bias only while the word is free and closed.
  *
  * owner, mode and count together are the identity of a hold. A release is a compare-and-swap from
- * that identity: after a forced release or a lapse it fails, and can never free the next owner.
+ * that identity: after a forced release or a lapse it fails, and can never free the next owner. But
+ * counts come again in the next range: whoever takes a hold away from a client that lives on must
+ * retire its index, or the segment, before the word is given another range.
  *
  * What must hold, and who keeps it (tests/model steps these very functions through every
  * interleaving of three clients and the daemon, with a death or a stop at any step):
@@ -39,7 +41,8 @@
  *   fairness      a woken waiter that finds the word taken again becomes the heir: it no longer
  *                 goes to the end of the queue, nobody behind it is woken, and once it has been
  *                 heir for LOCK_FORCE_NS it sets S. So the queue is served in order, one at least
- *                 per LOCK_FORCE_NS and hold, while newcomers take the word in between.
+ *                 per LOCK_FORCE_NS and hold, while newcomers take the word in between. (Until a
+ *                 wake reaches nobody: whoever takes K back, or wakes all, mixes the order.)
  *   H             is a hint. An heir sleeps in the class LOCK_CLASS_HEIR; a release with H wakes
  *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
  *
