@@ -40,9 +40,10 @@
  *                 longer than that, and neither needs to leave a note.
  *   fairness      a woken waiter that finds the word taken again becomes the heir: it no longer
  *                 goes to the end of the queue, nobody behind it is woken, and once it has been
- *                 heir for LOCK_FORCE_NS it sets S. So the queue is served in order, one at least
- *                 per LOCK_FORCE_NS and hold, while newcomers take the word in between. (Until a
- *                 wake reaches nobody: whoever takes K back, or wakes all, mixes the order.)
+ *                 heir for LOCK_FORCE_NS it sets S. Where it gets no processor to do that, a
+ *                 releaser that has seen K for so long does (LOCK_PRESS), and sleeps itself when it
+ *                 comes back. So the queue is served in order, one at least per LOCK_FORCE_NS and
+ *                 hold, while newcomers take the word in between.
  *   H             is a hint. An heir sleeps in the class LOCK_CLASS_HEIR; a release with H wakes
  *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
  *
@@ -59,6 +60,7 @@
  *   close              daemon    free                       count = 0                acquire
  *   death              daemon    owner                      free, D; W: K            release
  *   look               daemon    W                          free: K, !H !S; held: !K relaxed
+ *   settle             daemon    held, W, nobody asleep     !W !K !H !S; then a look       relaxed
  */
 #ifndef DLOCK_LOCKWORD_H
 #define DLOCK_LOCKWORD_H
