@@ -43,7 +43,8 @@
  *                 heir for LOCK_FORCE_NS it sets S. Where it gets no processor to do that, a
  *                 releaser that has seen K for so long does (LOCK_PRESS), and sleeps itself when it
  *                 comes back. So the queue is served in order, one at least per LOCK_FORCE_NS and
- *                 hold, while newcomers take the word in between.
+ *                 hold, while newcomers take the word in between. (Until a wake reaches nobody:
+ *                 whoever takes K back, or wakes all, mixes the order.)
  *   H             is a hint. An heir sleeps in the class LOCK_CLASS_HEIR; a release with H wakes
  *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
  *
