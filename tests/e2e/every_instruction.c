@@ -19,6 +19,7 @@
 #include "step.h"
 
 #define LIMIT_MS   100
+#define TRIES      3
 #define NAME       "stepped"
 #define FRESH      "fresh"
 #define BUDGET_NS  (12000 * MS)          /* for each scene */
@@ -32,7 +33,7 @@ static struct {
 	uint64_t since_ns, worst_ns;
 	uint64_t token, before;          /* the highest; and as the present victim began */
 	unsigned taken;                  /* how often the lock was taken since then, as far as we know */
-	long wrong, kills;
+	long wrong, late, kills;         /* late: served, but not within LIMIT_MS */
 } seen;
 
 /* --- The victim --- */
@@ -155,12 +156,15 @@ static void served(const char *who, const struct step *s, const struct result *r
 {
 	uint64_t took = r->at_ns > seen.since_ns ? r->at_ns - seen.since_ns : 0;
 
-	if (r->r != 0 || r->token <= above || took > LIMIT_MS * MS) {
+	bool wrong = r->r != 0 || r->token <= above, late = took > LIMIT_MS * MS;
+
+	if (wrong || late) {
 		note("killed after %ld instructions%s: %s: result %d, token %llx after %llx, %.3f ms", s->at,
 		     s->blocked ? ", asleep" : "", who, r->r, (unsigned long long)r->token, (unsigned long long)above,
 		     (double)took / 1e6);
-		seen.wrong++;
 	}
+	seen.wrong += wrong;
+	seen.late += late;
 	if (r->r < 0)
 		give_up("killed after %ld instructions%s: %s sleeps on", s->at, s->blocked ? ", asleep" : "", who);
 	if (took > seen.worst_ns)
@@ -263,6 +267,25 @@ static bool kill_at(const struct scene *c, long k, bool within, bool *ret_ended)
 	return s.last_blocked;
 }
 
+/*
+ * A wake-up that nobody owes any more comes late each time somebody is killed there; one that the
+ * machine has delayed does not. So a place where one was late is tried again.
+ */
+static bool kill_surely_at(const struct scene *c, long k, bool within, bool *ret_ended)
+{
+	bool blocked = false;
+
+	for (int tries = 0; tries < TRIES; tries++) {
+		long late = seen.late;
+
+		blocked = kill_at(c, k, within, ret_ended);
+		if (seen.late == late)
+			return blocked;
+	}
+	seen.wrong++;
+	return blocked;
+}
+
 /* How many there are, and how many to leave out so that it takes no longer than the budget. */
 static long count_all(const struct scene *c, long *ret_stride)
 {
@@ -297,11 +320,12 @@ static void play(const struct scene *c)
 	n = count_all(c, &stride);
 	note("%s: %ld instructions, of which each %ld.", c->title, n, stride);
 	for (k = random_below((uint32_t)stride); !ended; k += stride)
-		if (kill_at(c, k, false, &ended) && k > 0)
-			kill_at(c, k - 1, true, &again);
+		if (kill_surely_at(c, k, false, &ended) && k > 0)
+			kill_surely_at(c, k - 1, true, &again);
 	ok(seen.wrong == 0 && seen.kills > 10, "%s: killed at %ld places; whoever slept or came was served within %d ms",
 	   c->title, seen.kills, LIMIT_MS);
-	note("%.3f ms at most, %.1f s in all", (double)seen.worst_ns / 1e6, (double)(now_ns() - begin) / 1e9);
+	note("%.3f ms at most, %ld late and not again, %.1f s in all", (double)seen.worst_ns / 1e6, seen.late,
+	     (double)(now_ns() - begin) / 1e9);
 }
 
 static void begin(struct actor *a)
