@@ -228,7 +228,7 @@ static int serve(struct loop *loop, const struct config *c)
 	int attach, query, r;
 
 	if (options.node.dir && mkdir(options.node.dir, 0755) < 0 && errno != EEXIST) {
-		log_error("%s: %s", options.node.dir, strerror(errno));
+		snprintf(node.failed, sizeof node.failed, "%s: %s", options.node.dir, strerror(errno));
 		return -EIO;
 	}
 	r = node_open(&node, loop, c, &options.node);
