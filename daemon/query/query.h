@@ -59,14 +59,14 @@ struct query_party {
 	uid_t uid;
 	const char *unit, *command;
 	uint64_t token;                  /* of the hold; 0 for waiters */
-	uint64_t since_ms;               /* waiting or attached for so long */
+	uint64_t since_ms;               /* waiting for so long; 0 for holders */
 };
 
 struct query_name {
 	const char *space, *name, *kind; /* "lock" */
 	const char *state;               /* "free", "held", "unleased" (no lease yet) */
 	bool owner_died;                 /* the next robust holder is told */
-	uint32_t opens;                  /* handles open on this node, by process */
+	uint32_t opens;                  /* processes of this node that have it open */
 	uint64_t token;                  /* the last one given out */
 	const struct query_party *holder;           /* NULL: none */
 	const struct query_party *waiters;          /* in the order of their coming */
@@ -76,7 +76,7 @@ struct query_name {
 
 struct query_event {
 	uint64_t boottime_ms, realtime_ms;
-	const char *event;               /* "attach", "detach", "open", "close", "grant", "release", "owner-died", "contended", "space-broken", "link" … */
+	const char *event;               /* "attach", "detach", "open", "grant", "release", "owner-died", "contended", "space-broken", "link" … */
 	const char *space, *name;        /* NULL where it has none */
 	pid_t pid;
 	uint64_t token;

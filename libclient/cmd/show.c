@@ -21,9 +21,9 @@ static void show(struct json_object *name)
 	long long opens = field_number(name, "opens"), waiters = field_number(name, "waiterCount");
 	struct table t;
 
-	printf("%s%s/%s%s: %s, %s; %lld %s open on this node", colour_on(COLOUR_BOLD), field_text(name, "space"),
+	printf("%s%s/%s%s: %s, %s; open in %lld %s of this node", colour_on(COLOUR_BOLD), field_text(name, "space"),
 	       shown, colour_off(COLOUR_BOLD), field_text(name, "kind"), field_text(name, "state"),
-	       opens, opens == 1 ? "handle" : "handles");
+	       opens, opens == 1 ? "process" : "processes");
 	free(shown);
 	if (field(name, "token"))
 		printf("; last token %lld", field_number(name, "token"));
