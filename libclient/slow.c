@@ -297,10 +297,10 @@ static void wait_announce(struct wait *x, const struct binding *b, uint64_t w)
 {
 	bool ring = false;
 
-#ifndef __SANITIZE_THREAD__              /* which knows no fences */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
-	ring = seg_bit_set(b->space->base, SEG_WATCH, b->slot);
+	if (!seg_watched(b->space->base, b->slot)) {
+		seg_bit_set(b->space->base, SEG_WATCH, b->slot);
+		ring = true;
+	}
 	if (lock_is_free(w) && !(w & LOCK_L)) {
 		seg_bit_set(b->space->base, SEG_WANT, b->slot);
 		ring = true;

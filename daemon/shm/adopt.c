@@ -91,6 +91,7 @@ void adopt_words(struct space *s)
 		uint64_t w;
 
 		adopt_word(s, next);
+		seg_watched_set(s->base, next, false);
 		w = LOCK_LOAD(&seg_slot(s->base, next)->word);
 		if (w & LOCK_W) {
 			seg_bit_set(s->base, SEG_WATCH, next);

@@ -555,6 +555,7 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 	token = name_token(s, o->slot);  /* before the next one takes his */
 	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
+	watch_owed(s, o->slot);
 }
 
 /* Then the ledger forgets that it was here. */

@@ -201,6 +201,7 @@ int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot)
 	name_at(s, slot)->ref = UINT32_MAX;
 	/* Closed, whatever somebody scribbled there. */
 	word_store(&seg_slot(s->base, slot)->word, name_died_before(s, text, len) ? LOCK_D : 0);
+	seg_watched_set(s->base, slot, false);
 	for (int which = 0; which < SEG_BITS; which++)
 		seg_bit_clear(s->base, which, slot);
 	table_commit(&s->names, slot, (uint32_t)len);

@@ -221,6 +221,7 @@ void space_forget(struct space *s, uint32_t slot);
 int watch_start(struct space *s);
 void watch_stop(struct space *s);
 void watch_add(struct space *s, uint32_t slot);
+void watch_owed(struct space *s, uint32_t slot);   /* a client that had it open is gone */
 void watch_scan(struct space *s);        /* the bell rang */
 void watch_scan_all(struct space *s);    /* whatever the second level says */
 

@@ -62,10 +62,23 @@ void watch_add(struct space *s, uint32_t slot)
 	s->scan_found = true;
 	s->watch[s->n_watch++] = (struct watch_entry){ slot, 0, LOCK_LOAD(&seg_slot(s->base, slot)->word) };
 	s->watched[slot / 64] |= UINT64_C(1) << (slot % 64);
+	FAULT_AROUND(seg_watched_set(s->base, slot, true));
 	s->watch_span = LOOK_MIN;
 	watch_arm(s, LOOK_MIN);
 	hint_ring(s->shm, s, slot);
 	shm_tell(s->shm, "contended", s, slot, 0, 0, NULL);
+}
+
+/*
+ * It may have ended between setting the bit and ringing. Whoever comes later finds the bit set, and does
+ * not ring.
+ */
+void watch_owed(struct space *s, uint32_t slot)
+{
+	uint64_t one = __atomic_load_n(&seg_level1(s->base, SEG_WATCH)[slot / 64], __ATOMIC_SEQ_CST);
+
+	if ((one >> (slot % 64) & 1) || (LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_W))
+		watch_add(s, slot);
 }
 
 static void want_tokens(struct space *s, uint32_t slot)
@@ -83,17 +96,23 @@ static void want_tokens(struct space *s, uint32_t slot)
 	}
 }
 
-/* Before the slot is dropped its bit is cleared, and W looked at once more: see segment.h. */
+/*
+ * Before the slot is dropped it says so, and is looked at once more: see segment.h. By a whole look:
+ * one may have gone to sleep, and another, stopped since, have taken W for nobody's and not woken all.
+ */
 static bool watch_keep(struct space *s, struct watch_entry *e)
 {
 	uint64_t *word = &seg_slot(s->base, e->slot)->word;
 
 	if (!lock_look(word)) {
+		FAULT_AROUND(seg_watched_set(s->base, e->slot, false));
 		FAULT_AROUND(seg_bit_clear(s->base, SEG_WATCH, e->slot));
-		if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & LOCK_W))
+		if (!lock_look(word))
 			return false;
 		seg_bit_set(s->base, SEG_WATCH, e->slot);
 	}
+	if (!seg_watched(s->base, e->slot))
+		FAULT_AROUND(seg_watched_set(s->base, e->slot, true));
 	want_tokens(s, e->slot);
 	return true;
 }

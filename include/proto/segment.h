@@ -17,10 +17,12 @@
  * The node page (read-only for clients, RUN/shm/node.page) has a line per space with the deadline
  * after which a client must not rely on that space. Line 0 is the node's own.
  *
- * Bits. A client that sets W puts the slot on the daemon's watch list: it sets the slot's bit in
- * SEG_WATCH, unless it is set, and rings the bell. The daemon clears the bit when it drops the
- * slot, and looks at W once more after that. A client that needs tokens sets the bit in SEG_WANT
- * and rings. Bits are set level 1 first; the daemon clears level 2 first.
+ * Bits. A client that sets W puts the slot on the daemon's watch list: unless the slot says that it
+ * is watched, it sets its bit in SEG_WATCH and rings the bell. A bit that is set already does not
+ * excuse it: who set that may have been stopped before he rang. The daemon clears watched and the
+ * bit when it drops the slot, and looks once more after that, with all that belongs to a look. A
+ * client that needs tokens sets the bit in SEG_WANT and rings. Bits are set level 1 first; the
+ * daemon clears level 2 first.
  *
  * The bell of a space is a FIFO, RUN/shm/SPACE.bell, open for reading and writing on both sides:
  * so it outlives the daemon, a ring meanwhile is kept, and nobody gets SIGPIPE (an eventfd would
@@ -56,7 +58,8 @@ struct seg_head {
 struct seg_slot {
 	uint64_t word;                   /* lockword.h */
 	uint64_t bias;                   /* token of a hold = bias + its count; the daemon writes it while the word is closed */
-	uint64_t reserved[6];
+	uint64_t watched;                /* 1: on the daemon's watch list. The daemon alone writes it */
+	uint64_t reserved[5];
 };
 
 /* A thread that waits, for display only: nothing depends on it. */
@@ -121,29 +124,40 @@ static inline struct seg_cell *seg_cells(void *base, uint32_t client)
 }
 
 /*
- * Sets the slot's bit. Returns whether it was clear before: then the bell has to be rung.
- * Sequentially consistent with the daemon's seg_bit_clear(): either this sees the bit clear, or
- * the daemon's look after clearing sees what the caller wrote to the word before.
- *
- * A bit in SEG_WATCH stays set while the daemon watches the slot, with level 2 clear. One in
- * SEG_WANT is taken at once; where it is still set, whoever set it may have been stopped before it
- * came to level 2, and the second one does that for both.
+ * Sets the slot's bit, on both levels: where it is still set on the first, whoever set it may have
+ * been stopped before it came to the second. Returns whether it was clear before. After it the bell
+ * has to be rung.
  */
 static inline bool seg_bit_set(void *base, enum seg_bits which, uint32_t slot)
 {
 	uint64_t *one = &seg_level1(base, which)[slot / 64];
 	uint64_t bit = UINT64_C(1) << (slot % 64);
-	bool was;
+	bool was = __atomic_fetch_or(one, bit, __ATOMIC_SEQ_CST) & bit;
 
+	__atomic_fetch_or(&seg_level2(base, which)[slot / 4096], UINT64_C(1) << (slot / 64 % 64),
+			  __ATOMIC_SEQ_CST);
+	return !was;
+}
+
+/*
+ * Is the slot on the daemon's list? Sequentially consistent with seg_watched_set(): either this
+ * sees that it is dropped, or the daemon's look after dropping sees what the caller wrote to the
+ * word before.
+ */
+static inline bool seg_watched(void *base, uint32_t slot)
+{
 #ifndef __SANITIZE_THREAD__              /* which knows no fences */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
-	was = (__atomic_load_n(one, __ATOMIC_SEQ_CST) & bit) ||
-	      (__atomic_fetch_or(one, bit, __ATOMIC_SEQ_CST) & bit);
-	if (!was || which == SEG_WANT)
-		__atomic_fetch_or(&seg_level2(base, which)[slot / 4096], UINT64_C(1) << (slot / 64 % 64),
-				  __ATOMIC_SEQ_CST);
-	return !was;
+	return __atomic_load_n(&seg_slot(base, slot)->watched, __ATOMIC_SEQ_CST);
+}
+
+static inline void seg_watched_set(void *base, uint32_t slot, bool to)
+{
+	__atomic_store_n(&seg_slot(base, slot)->watched, to, __ATOMIC_SEQ_CST);
+#ifndef __SANITIZE_THREAD__
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
 }
 
 static inline void seg_bit_clear(void *base, enum seg_bits which, uint32_t slot)
