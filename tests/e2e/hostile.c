@@ -28,7 +28,8 @@
 #include "proto/segment.h"
 
 #define TRIPS_MAX 200000
-#define SLACK_NS  (2 * MS)               /* what a busy machine adds to one trip in a hundred */
+#define SLACK_NS  (MS / 2)
+#define BUSY_NS   (20 * MS)              /* what a busy machine adds to one trip in a hundred */
 
 static struct daemon daemon_;
 static unsigned seconds;
@@ -259,13 +260,22 @@ static void be_hostile(unsigned which, uint64_t until)
 	}
 }
 
+/* It is the daemon that is tested, and not how the scheduler shares a busy machine. */
+static bool before_all_others(pid_t pid)
+{
+	struct sched_param first = { .sched_priority = 1 };
+
+	return sched_setscheduler(pid, SCHED_FIFO, &first) == 0;
+}
+
 static pid_t start_hostile(unsigned which, uint64_t until)
 {
 	pid_t pid = fork();
 
 	if (pid == 0) {
 		end_with_parent();
-		setpriority(PRIO_PROCESS, 0, 10);        /* it is the daemon that is tested, not the scheduler */
+		sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
+		setpriority(PRIO_PROCESS, 0, 10);
 		be_hostile(which * N_DEEDS / 2, until);
 		_exit(0);
 	}
@@ -365,11 +375,13 @@ int main(void)
 	dlock_t *precious;
 	uint64_t token, again, until;
 	pid_t hostile[2];
+	bool first;
 	long clients;
 
 	harness_begin(120);
 	seconds = harness.full ? 60 : 12;
 	daemon_started(&daemon_);
+	first = before_all_others(0) && before_all_others(daemon_.pid);
 	if (dlock_open(&precious, "good/precious", NULL) != 0 || dlock_wait(precious) != 0 || dlock_token(precious, &token) != 0)
 		give_up("no lock");
 	clients = status_number("clients");
@@ -385,7 +397,7 @@ int main(void)
 		waitpid(hostile[i], NULL, 0);
 	ok(!daemon_ended(&daemon_, 0), "the daemon lives");
 	ok(during.n > 0 && during.error == 0, "all locks of the other space could be opened, taken, released and closed (%d)", during.error);
-	ok(during.p99 <= 3 * before.p99 + SLACK_NS, "99 of 100 trips took at most three times as long as before (%.3f ms, %.3f ms)",
+	ok(during.p99 <= 3 * before.p99 + (first ? SLACK_NS : BUSY_NS), "99 of 100 trips took at most three times as long as before (%.3f ms, %.3f ms)",
 	   (double)during.p99 / 1e6, (double)before.p99 / 1e6);
 	ok(dlock_check(precious) == 0 && dlock_token(precious, &again) == 0 && again == token, "what was held is held, under its token");
 	ok(daemon_said("it starts anew") && daemon_said("is no request"), "the log tells what happened");

@@ -22,6 +22,7 @@
 #include "../../daemon/shm/word.h"
 
 #define TURN_MAX (400 * NSEC_PER_MSEC)   /* of processor time, under sanitizers on a busy machine */
+#define RESTARTS_MAX 6                   /* an input; each takes the kernel some 50 ms */
 #define INPUTS_MAX 64                    /* then a new daemon in a new session begins */
 
 struct world world;
@@ -30,7 +31,7 @@ static char dir[128];
 static struct caller victim;
 static struct space *victim_space;
 static uint64_t victim_word, victim_bias;
-static unsigned inputs, fds_before;
+static unsigned inputs, restarts, fds_before;
 
 void world_fail(const char *what, const char *file, int line)
 {
@@ -201,6 +202,8 @@ void world_turn(nsec_t span)
 
 void world_restart(void)
 {
+	if (++restarts > RESTARTS_MAX)
+		return;
 	daemon_stop();
 	daemon_start();
 	MUST(world.node->boot.what == BOOT_ADOPTED);
@@ -450,6 +453,7 @@ void world_begin(void)
 	for (int i = 0; i < WORLD_CALLERS; i++)
 		caller_init(&world.caller[i]);
 	world.generation = 0;
+	restarts = 0;
 }
 
 /* Names without anybody are those of which somebody has to be told that their owner died. */
