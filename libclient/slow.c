@@ -418,14 +418,17 @@ static int wait_taken(struct wait *x, struct binding *b, uint64_t w)
 	return x->l->attr.robust && (w & LOCK_D) ? -EOWNERDEAD : 0;
 }
 
-/* May dlock_trywait() go on? It waits for the daemon's answer, and for nobody else. */
+/* May dlock_trywait() sleep on this word? It waits for the daemon's answer, and for nobody else. */
+static bool try_may_sleep(const struct wait *x, uint64_t w)
+{
+	return lock_is_free(w) && !(w & LOCK_L) && x->l->attr.try_ms;
+}
+
 static int wait_try(const struct wait *x, const struct binding *b)
 {
 	uint64_t w = LOCK_LOAD(b->word);
 
-	if (lock_may_take(w, &x->turn))
-		return 0;
-	return lock_is_free(w) && !(w & LOCK_L) && x->l->attr.try_ms ? 0 : -EBUSY;
+	return lock_may_take(w, &x->turn) || try_may_sleep(x, w) ? 0 : -EBUSY;
 }
 
 /* 0, -EOWNERDEAD: taken. 1: this binding is no good any more. */
@@ -449,6 +452,10 @@ static int wait_on(struct wait *x, struct binding *b)
 		if (lock_turn(b->word, &x->turn, &w) == LOCK_TAKEN) {
 			wait_hide(x);
 			return wait_taken(x, b, w);
+		}
+		if (x->try && !try_may_sleep(x, w)) {
+			r = -EBUSY;      /* another was faster between the look and the turn */
+			break;
 		}
 		wait_announce(x, b, w);
 		r = wait_daemon_there(x);
