@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Whoever stops, dies or gives up in the middle of handing over holds nobody up: a waiter after the
+ * wake-up was his, a releaser between his store and his wake-up, an heir, one whose time is over, or
+ * who is cancelled, at the very moment of the grant. The next one runs within 100 ms, and the lock
+ * never belongs to one who has been told that he did not get it.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "actor.h"
+#include "harness.h"
+#include "step.h"
+
+#define NAME     "stops"
+#define LIMIT_MS 100
+#define TURNS    (harness.full ? 3000 : 300)
+
+static struct actor holder, first, second, next;
+static uint64_t highest, floor_;         /* the tokens that were seen; and when this turn began */
+
+struct look {
+	uint64_t since_ns, worst_ns;
+	long wrong, turns;
+};
+
+static void saw(const struct result *r)
+{
+	if (r->r == 0 && r->token > highest)
+		highest = r->token;
+}
+
+/* Who got the lock in this turn, by a token that is higher than all of before. */
+static void judge(struct look *l, const char *who, bool came, const struct result *r)
+{
+	uint64_t took = came && r->at_ns > l->since_ns ? r->at_ns - l->since_ns : 0;
+
+	if (!came || r->r != 0 || took > LIMIT_MS * MS || r->token <= floor_) {
+		note("turn %ld: %s: %s, result %d, token %llx after %llx, %.3f ms", l->turns, who, came ? "came" : "sleeps on",
+		     r->r, (unsigned long long)r->token, (unsigned long long)floor_, (double)took / 1e6);
+		l->wrong++;
+	}
+	if (!came)
+		give_up("%s sleeps on", who);
+	saw(r);
+	if (took > l->worst_ns)
+		l->worst_ns = took;
+}
+
+static void told(const struct look *l, const char *title)
+{
+	ok(l->wrong == 0 && l->turns > 0, "%s (%ld times)", title, l->turns);
+	note("%.3f ms at most", (double)l->worst_ns / 1e6);
+}
+
+static void begin(struct actor *a)
+{
+	actor_begin(a);
+	if (actor_do(a, act_open, 0, NAME).r || actor_do(a, act_pass, 0, NULL).r)
+		give_up("an actor opens the lock");
+}
+
+static void hold(void)
+{
+	struct result r = actor_do(&holder, act_wait, 0, NULL);
+
+	if (r.r || r.token <= highest)
+		give_up("the holder holds: %d, token %llx", r.r, (unsigned long long)r.token);
+	highest = floor_ = r.token;
+}
+
+static void sleeps(struct actor *a, actor_fn fn, uint64_t arg)
+{
+	actor_send(a, fn, arg, NULL);
+	if (!asleep(a->pid, 2000))
+		give_up("one who is to sleep sleeps");
+}
+
+static void spend(uint64_t ns)
+{
+	for (uint64_t until = now_ns() + ns; now_ns() < until;)
+		;
+}
+
+static void next_passes(struct look *l)
+{
+	struct result r = { .r = -1 };
+	bool came;
+
+	floor_ = highest;                /* whoever else got it, did so before */
+	l->since_ns = now_ns();
+	actor_send(&next, act_pass, 0, NULL);
+	came = actor_result(&next, 3000, &r);
+	judge(l, "one who comes later", came, &r);
+}
+
+/* Nobody has come: then the lock must not be free. */
+static void must_be_held(struct look *l)
+{
+	struct result r = actor_do(&next, act_try, 0, NULL);
+
+	if (r.r == EBUSY)
+		return;
+	note("turn %ld: the lock is free, and whoever sleeps sleeps on (%d)", l->turns, r.r);
+	l->wrong++;
+	saw(&r);
+	if (r.r == 0)
+		actor_do(&next, act_post, 0, NULL);
+}
+
+/* --- Waiters that stop or die around their wake-up --- */
+
+/* The post is under way in another process, while this one stops the waiter somewhere near its wake-up. */
+static void test_stopped_waiter(int signo)
+{
+	struct look l = { 0 };
+	struct result r;
+	long got = 0;
+
+	for (l.turns = 0; l.turns < TURNS; l.turns++) {
+		struct actor waiter;
+		bool came;
+
+		begin(&waiter);
+		hold();
+		sleeps(&waiter, act_wait, 0);
+		sleeps(&second, act_pass, 0);
+		actor_send(&holder, act_post, 0, NULL);
+		spend(random_below(60) * (MS / 1000));
+		kill(waiter.pid, signo);
+		l.since_ns = now_ns();
+		if (actor_result(&waiter, 0, &r)) {
+			/* It has got it, and keeps it while it is stopped: that is its right. */
+			got++;
+			kill(waiter.pid, SIGCONT);
+			l.since_ns = now_ns();
+			saw(&r);
+			actor_kill(&waiter, SIGKILL);
+			came = actor_result(&second, 3000, &r);
+			judge(&l, "the one behind", came, &r);
+		} else if (!actor_result(&second, LIMIT_MS, &r)) {
+			/* It has taken the lock, and was stopped before it could say so. */
+			got++;
+			must_be_held(&l);
+			l.since_ns = now_ns();
+			actor_kill(&waiter, SIGKILL);
+			came = actor_result(&second, 3000, &r);
+			judge(&l, "the one behind", came, &r);
+		} else {
+			judge(&l, "the one behind", true, &r);
+			actor_kill(&waiter, SIGKILL);
+		}
+		next_passes(&l);
+		actor_result(&holder, 1000, &r);
+	}
+	note("%ld of them had the lock by then", got);
+	told(&l, signo == SIGSTOP ? "a waiter stopped around its wake-up holds up nobody"
+				  : "a waiter killed around its wake-up holds up nobody");
+}
+
+/* --- A process that is led to an instruction and stopped there --- */
+
+static dlock_t *lock;
+
+static void open_lock(void)
+{
+	if (dlock_open(&lock, NAME, NULL) || dlock_wait(lock) || dlock_post(lock))
+		_exit(1);
+}
+
+static void open_held(void)
+{
+	open_lock();
+	if (dlock_wait(lock))
+		_exit(1);
+}
+
+static void post(void)
+{
+	dlock_post(lock);
+}
+
+static void wait_and_post(void)
+{
+	if (dlock_wait(lock) == 0) {
+		step_mark(1);
+		dlock_post(lock);
+		step_mark(2);
+	}
+}
+
+/* The victim waits and sleeps, and one behind it; then the victim is woken. */
+static bool victim_woken;
+
+static void wake_victim(void)
+{
+	victim_woken = true;
+	sleeps(&second, act_pass, 0);
+	if (actor_do(&holder, act_post, 0, NULL).r)
+		give_up("the holder posts");
+}
+
+static void test_stopped_releaser(void)
+{
+	static const struct stepper how = { open_held, post, NULL };
+	struct look l = { 0 };
+	bool ended = false;
+	struct result r[2];
+	struct step s;
+
+	for (long k = 0; !ended; k++, l.turns++) {
+		uint64_t held;
+		bool came;
+
+		floor_ = highest;
+		step_begin(&s, &how);
+		sleeps(&first, act_pass, 0);
+		sleeps(&second, act_pass, 0);
+		step_to(&s, k, false);
+		ended = s.ended;
+		/* Stopped here for good: either it has not given the lock back, or the next one has it soon. */
+		l.since_ns = now_ns();
+		came = actor_result(&first, LIMIT_MS, &r[0]);
+		if (!came) {
+			must_be_held(&l);
+			held = now_ns();
+			step_kill(&s);
+			l.since_ns = now_ns();
+			came = actor_result(&first, 3000, &r[0]);
+			if (came && r[0].at_ns < held)
+				l.wrong++;
+			if (ended)
+				note("the post was over, and the sleeper slept on"), l.wrong++;
+			judge(&l, "a sleeper", came, &r[0]);
+		}
+		came = actor_result(&second, 3000, &r[1]);
+		judge(&l, "the other sleeper", came, &r[1]);
+		if (s.pid)
+			step_kill(&s);
+		next_passes(&l);
+	}
+	told(&l, "a releaser stopped after each instruction of a contended post holds up nobody, once the lock is free");
+}
+
+static void test_stopped_heir(void)
+{
+	static const struct stepper how = { open_lock, wait_and_post, wake_victim };
+	struct look l = { 0 };
+	bool ended = false;
+	struct result r;
+	struct step s;
+	long k, stride = harness.full ? 1 : 9, holding = 0;
+
+	for (k = random_below((uint32_t)stride); !ended; k += stride) {
+		bool came;
+
+		step_begin(&s, &how);
+		victim_woken = false;
+		hold();
+		step_to(&s, k, false);
+		ended = s.ended;
+		if (!victim_woken) {
+			/* It stands before its sleep: W may be set already. */
+			sleeps(&second, act_pass, 0);
+			actor_do(&holder, act_post, 0, NULL);
+		}
+		l.since_ns = now_ns();
+		came = actor_result(&second, LIMIT_MS, &r);
+		if (!came) {
+			/* It may be that it has taken the lock and not come back yet; a kill tells. */
+			holding++;
+			must_be_held(&l);
+			step_kill(&s);
+			l.since_ns = now_ns();
+			came = actor_result(&second, 3000, &r);
+			if (ended)
+				l.wrong++;
+		}
+		judge(&l, "the one behind", came, &r);
+		if (s.pid)
+			step_kill(&s);
+		next_passes(&l);
+		l.turns++;
+	}
+	note("%ld of the stops were with the lock in hand", holding);
+	ok(holding < l.turns / 2, "most places in a wait are without the lock in hand");
+	told(&l, "a waiter or heir stopped after its instructions holds up nobody, unless it has the lock");
+}
+
+/* --- Time-outs and cancels that meet the grant --- */
+
+static void test_timeouts(void)
+{
+	struct look l = { 0 };
+	long timed_out = 0, got = 0;
+
+	for (; l.turns < TURNS * 3; l.turns++) {
+		uint64_t at = now_ns() + 2 * MS;
+		int64_t off = (int64_t)random_below(400) - 200;
+		struct result r, r2 = { .r = -1 };
+		bool came;
+
+		hold();
+		/* The post comes at the moment when the time is over, give or take 200 µs. */
+		actor_send(&first, act_timed, at, NULL);
+		if (l.turns % 2)
+			actor_send(&second, act_pass, 0, NULL);
+		while (now_ns() + 20 * (MS / 1000) < at + (uint64_t)(off * (int64_t)(MS / 1000)))
+			;
+		actor_do(&holder, act_post, 0, NULL);
+		l.since_ns = now_ns();
+		if (!actor_result(&first, 1000, &r))
+			give_up("a wait until a time ends");
+		if (r.r == 0) {
+			got++;
+			if (actor_do(&first, act_check, 0, NULL).r || actor_do(&first, act_post, 0, NULL).r)
+				l.wrong++;
+		} else if (r.r == ETIMEDOUT) {
+			timed_out++;
+			if (actor_do(&first, act_check, 0, NULL).r != EPERM)
+				l.wrong++;
+		} else {
+			l.wrong++;
+		}
+		if (l.turns % 2) {
+			came = actor_result(&second, 3000, &r2);
+			judge(&l, "the one behind", came, &r2);
+		}
+		saw(&r);
+		next_passes(&l);
+	}
+	note("%ld timed out, %ld got it", timed_out, got);
+	ok(timed_out > l.turns / 20 && got > l.turns / 20, "times out on both sides of the grant");
+	told(&l, "a time that is over at the moment of the grant leaves nothing behind");
+}
+
+static void *cancel_later(void *arg)
+{
+	struct stage *s = arg;
+	unsigned seed = (unsigned)s->token;
+
+	spend(1500 * (MS / 1000) + (unsigned)rand_r(&seed) % 400 * (MS / 1000));
+	dlock_cancel(s->lock[0]);
+	return NULL;
+}
+
+static int wait_cancelled(struct stage *s, uint64_t seed)
+{
+	struct stage copy = *s;
+	pthread_t t;
+	int r;
+
+	copy.token = seed;
+	pthread_create(&t, NULL, cancel_later, &copy);
+	r = act_wait(s, 0);
+	pthread_join(t, NULL);
+	return r;
+}
+
+static void test_cancels(void)
+{
+	struct look l = { 0 };
+	long cancelled = 0, got = 0;
+
+	for (; l.turns < TURNS * 2; l.turns++) {
+		uint64_t at = now_ns() + (1500 + random_below(400)) * (MS / 1000);
+		struct result r, r2 = { .r = -1 };
+		bool came;
+
+		hold();
+		actor_send(&first, wait_cancelled, random_below(1 << 30), NULL);
+		if (l.turns % 2)
+			actor_send(&second, act_pass, 0, NULL);
+		while (now_ns() < at)
+			;
+		actor_do(&holder, act_post, 0, NULL);
+		l.since_ns = now_ns();
+		if (!actor_result(&first, 1000, &r))
+			give_up("a wait that is cancelled ends");
+		if (r.r == 0) {
+			got++;
+			if (actor_do(&first, act_check, 0, NULL).r || actor_do(&first, act_post, 0, NULL).r)
+				l.wrong++;
+		} else if (r.r == ECANCELED) {
+			cancelled++;
+			if (actor_do(&first, act_check, 0, NULL).r != EPERM)
+				l.wrong++;
+		} else {
+			l.wrong++;
+		}
+		if (l.turns % 2) {
+			came = actor_result(&second, 3000, &r2);
+			judge(&l, "the one behind", came, &r2);
+		}
+		saw(&r);
+		next_passes(&l);
+	}
+	note("%ld cancelled, %ld got it", cancelled, got);
+	ok(cancelled > l.turns / 20 && got > l.turns / 20, "cancels on both sides of the grant");
+	told(&l, "a cancel at the moment of the grant leaves nothing behind");
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon d = { 0 };
+	const char *only = argc > 1 ? argv[1] : "";
+
+	harness_begin(getenv("DLOCK_CHECK_FULL") ? 1700 : 170);
+	daemon_started(&d);
+	begin(&holder);
+	begin(&first);
+	begin(&second);
+	begin(&next);
+	if (strstr("kill", only))
+		test_stopped_waiter(SIGKILL);
+	if (strstr("stop", only))
+		test_stopped_waiter(SIGSTOP);
+	if (strstr("releaser", only))
+		test_stopped_releaser();
+	if (strstr("heir", only))
+		test_stopped_heir();
+	if (strstr("timeout", only))
+		test_timeouts();
+	if (strstr("cancel", only))
+		test_cancels();
+	daemon_end(&d, SIGTERM);
+	return harness_end();
+}
