@@ -295,8 +295,9 @@ fi
 
 # --- a control group of its own ---
 
-cgroup=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/dlock-test-$$
-if [ "$(id -u)" = 0 ] && mkdir "$cgroup" 2>/dev/null && python3 -c "import os; os.setxattr('$cgroup', 'trusted.delegate', b'1')" 2>"$err"; then
+cgroup=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+cgroup=${cgroup:+$cgroup/dlock-test-$$}
+if [ "$(id -u)" = 0 ] && [ -n "$cgroup" ] && mkdir "$cgroup" 2>/dev/null && python3 -c "import os; os.setxattr('$cgroup', 'trusted.delegate', b'1')" 2>"$err"; then
 	rm -f "$TMPDIR/held"
 	sh -c 'echo $$ >$1/cgroup.procs && exec "$2" run g -c "cat /proc/self/cgroup; (setsid sleep 30 &); echo \$\$ >\$TMPDIR/held; exec sleep 30"' \
 		sh "$cgroup" "$dlock" >"$out" 2>"$err" &
@@ -311,7 +312,7 @@ if [ "$(id -u)" = 0 ] && mkdir "$cgroup" 2>/dev/null && python3 -c "import os; o
 else
 	skip 'a control group of its own' 'none can be made here'
 fi
-[ -d "$cgroup" ] && rmdir "$cgroup" 2>/dev/null
+[ -n "$cgroup" ] && [ -d "$cgroup" ] && rmdir "$cgroup" 2>/dev/null
 
 daemon_stop
 echo "1..$n"
