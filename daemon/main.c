@@ -2,6 +2,7 @@
 /* dlockd: reads its options and configuration, opens its sockets, runs the node until told to stop. */
 #include <errno.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -272,6 +273,8 @@ int main(int argc, char **argv)
 		config_done(&c);
 		return EX_OK;
 	}
+	/* What a million names needed goes back when they go; by itself malloc would come to keep megabytes. */
+	mallopt(M_MMAP_THRESHOLD, 32768);
 	signal(SIGPIPE, SIG_IGN);
 	umask(0022);
 	raise_limits();

@@ -180,7 +180,7 @@ void node_close(struct node *n)
 	core_free(n->core);
 	store_close(n->store);
 	free(n->refs);
-	free(n->free_refs);
+	free(n->ref_used);
 	free(n->queue);
 	if (n->rundir_fd >= 0)
 		close(n->rundir_fd);

@@ -51,8 +51,9 @@ struct node {
 	char failed[1280];               /* why it cannot go on; "": it can */
 
 	/* The core's number of a name -> space << 20 | slot. */
-	uint32_t *refs, n_refs, refs_cap;
-	uint32_t *free_refs, n_free, free_cap;
+	uint32_t *refs, n_refs, refs_cap;        /* n_refs: the highest in use + 1 */
+	uint64_t *ref_used;                      /* a bit each */
+	uint32_t ref_hint, n_live;               /* none is free below; in use */
 
 	struct node_event *queue;        /* a ring; grows with what one step of the core brings about */
 	unsigned queue_cap, head, count;

@@ -488,7 +488,7 @@ void world_end(void)
 	MUST(shm->ledger.clients.n == 1 && shm->ledger.opens.n == 1);
 	MUST(shm->n_conns <= 1);
 	judge_names();
-	MUST(world.node->n_refs - world.node->n_free == 1);
+	MUST(world.node->n_live == 1);
 	MUST(fake_loop_next_timer(world.loop) == NSEC_NEVER);
 	MUST(count_fds() <= fds_before + 6 * shm->ledger.spaces.n);
 	if (shm->ledger.spaces.n > 8)
