@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,9 +65,10 @@ static int end_signal(struct stage *s, uint64_t signo)
 
 static int end_fault(struct stage *s, uint64_t arg)
 {
-	volatile int *nothing = NULL;
+	volatile int *nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	(void)s;
+	signal(SIGSEGV, SIG_DFL);        /* a sanitizer would tell its story first */
 	end_begins();
 	*nothing = (int)arg;
 	return -1;
