@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Events of the segment and the store to the core; the core's actions to both. */
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "../log.h"
 #include "../shm/files.h"
@@ -12,17 +12,30 @@
 
 #define RETRY_SPAN (100 * NSEC_PER_MSEC)
 
+/*
+ * The core asks for whole chunks: pages of their own, which go back to the system when they are freed.
+ * In the heap what is left of a million names would keep all that lies below it.
+ */
+#define CHUNK_MIN 4096
+
 static void *memory_alloc(void *arg, size_t n)
 {
+	void *p;
+
 	(void)arg;
-	return malloc(n);
+	if (n < CHUNK_MIN)
+		return malloc(n);
+	p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
 }
 
 static void memory_free(void *arg, void *p, size_t n)
 {
 	(void)arg;
-	(void)n;
-	free(p);
+	if (n < CHUNK_MIN)
+		free(p);
+	else
+		munmap(p, n);
 }
 
 const struct core_memory node_memory = { .alloc = memory_alloc, .free = memory_free };
