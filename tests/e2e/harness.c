@@ -161,7 +161,7 @@ void harness_begin(unsigned seconds)
 	self.random = harness.seed;
 	self.owner = getpid();
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	strcpy(harness.dir, "/dev/shm/dl-XXXXXX");
+	strcpy(harness.dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/dl-XXXXXX" : "/tmp/dl-XXXXXX");
 	if (!mkdtemp(harness.dir)) {
 		perror(harness.dir);
 		exit(1);
