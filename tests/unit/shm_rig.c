@@ -205,7 +205,7 @@ void rig_turn(struct rig *r)
 
 struct space *rig_space(struct rig *r, const char *name)
 {
-	struct space_access access = { 0, 0, 0660 };
+	struct space_access access = { geteuid(), 0, 0660 };
 	struct space *s = space_find(r->shm, name, strlen(name));
 
 	if (!s)
