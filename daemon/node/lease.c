@@ -13,17 +13,20 @@
 #define RETRY_SPAN (100 * NSEC_PER_MSEC)
 
 /*
- * The core asks for whole chunks: pages of their own, which go back to the system when they are freed.
+ * What the core keeps names in comes in whole pages, which go back to the system when they are freed.
  * In the heap what is left of a million names would keep all that lies below it.
  */
-#define CHUNK_MIN 4096
+static bool whole_pages(size_t n)
+{
+	return n % 4096 == 0;
+}
 
 static void *memory_alloc(void *arg, size_t n)
 {
 	void *p;
 
 	(void)arg;
-	if (n < CHUNK_MIN)
+	if (!whole_pages(n))
 		return malloc(n);
 	p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return p == MAP_FAILED ? NULL : p;
@@ -32,10 +35,10 @@ static void *memory_alloc(void *arg, size_t n)
 static void memory_free(void *arg, void *p, size_t n)
 {
 	(void)arg;
-	if (n < CHUNK_MIN)
-		free(p);
-	else
+	if (whole_pages(n))
 		munmap(p, n);
+	else
+		free(p);
 }
 
 const struct core_memory node_memory = { .alloc = memory_alloc, .free = memory_free };
