@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RUDE "sh -c \xff\xfe\x1b[31m\"red\"\n\xc3\xa9\xc2\x9b"
 
@@ -131,7 +132,7 @@ static int show(void *arg, const char *space, const char *name, query_name_fn fn
 static bool may_see(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups)
 {
 	(void)arg;
-	if (strcmp(space, "default") == 0 || (uid == 0 && strcmp(space, "private") == 0))
+	if (strcmp(space, "default") == 0 || ((uid == 0 || uid == geteuid()) && strcmp(space, "private") == 0))
 		return true;
 	for (size_t i = 0; i < n_groups; i++)
 		if (strcmp(space, "private") == 0 && groups[i] == FAKE_GROUP)
