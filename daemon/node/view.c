@@ -245,7 +245,7 @@ static void source_node(void *arg, struct query_node *ret)
 	};
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (n->shm.spaces[i] && !n->shm.spaces[i]->broken)
-			ret->names += n->shm.spaces[i]->names.n;
+			ret->names += n->shm.spaces[i]->n_open;
 	static char clocksource[32];
 	int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
 	ssize_t len = fd >= 0 ? read(fd, clocksource, sizeof clocksource - 1) : 0;
@@ -267,7 +267,7 @@ static void source_spaces(void *arg, void (*fn)(void *ctx, const struct query_sp
 
 		if (s)
 			fn(ctx, &(struct query_space){ .name = s->name, .owner = rec->uid, .group = rec->gid,
-						       .mode = rec->mode, .names = s->broken ? 0 : s->names.n,
+						       .mode = rec->mode, .names = s->broken ? 0 : s->n_open,
 						       .clients = s->n_clients, .waiters = s->n_watch,
 						       .broken = s->broken });
 	}

@@ -29,7 +29,7 @@ static void adopt_opens(struct shm *shm)
 		if (!s || s->broken)
 			continue;
 		if (name_is(s, o->slot)) {
-			name_at(s, o->slot)->opens++;
+			name_opened(s, o->slot);
 		} else {
 			shm->opens_of[o->space]--;
 			quota_give(&shm->quotas, ledger_client(&shm->ledger, o->client)->uid, QUOTA_OPENS);
@@ -99,7 +99,7 @@ void adopt_words(struct space *s)
 			lock_look(&seg_slot(s->base, next)->word);
 		}
 		if (!n->opens && !(w & LOCK_D)) {
-			n->opens = 1;            /* as if its last client had just left */
+			name_opened(s, next);    /* as if its last client had just left */
 			name_closed(s, next);
 		} else if (lock_is_free(w) && !(w & LOCK_L) && (w & LOCK_W)) {
 			s->shm->ops.want(s->shm->ops.arg, s, next);

@@ -507,7 +507,7 @@ static int client_open_name(struct client *c, struct shm *shm, struct space *s, 
 		if (r < 0)
 			quota_give(&shm->quotas, uid, QUOTA_OPENS);
 	}
-	name_at(s, slot)->opens++;
+	name_opened(s, slot);
 	if (r < 0)
 		name_closed(s, slot);
 	else
@@ -519,7 +519,7 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const char *
 		uint32_t *ret_slot)
 {
 	uint32_t slot = name_find(s, name, len);
-	bool made = !slot;
+	bool made = !slot, first = made || !name_at(s, slot)->opens;
 	int r = client_area(c, s);
 
 	if (r == 0 && slot && ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot)) {
@@ -533,7 +533,7 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const char *
 	if (r < 0)
 		return r;
 	*ret_slot = slot;
-	if (made)
+	if (first)
 		shm_tell(shm, "open", s, slot, ledger_client(&shm->ledger, c->index)->pid, 0, NULL);
 	return 0;
 }

@@ -107,9 +107,11 @@ void hint_ring(struct shm *shm, struct space *s, uint32_t slot)
 {
 	uint64_t w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	struct client *c = shm->clients[w & LOCK_OWNER];
-	struct hint *h = c && (w & LOCK_W) ? hint_find(c, s->id, slot) : NULL;
+	struct hint *h = c ? hint_find(c, s->id, slot) : NULL;
 
-	if (!h || h->rung == (w & LOCK_IDENTITY))
+	if (h && !(w & LOCK_W))
+		h->rung = 0;                     /* nobody waits any more: the next one is news */
+	if (!h || !(w & LOCK_W) || h->rung == (w & LOCK_IDENTITY))
 		return;
 	h->rung = w & LOCK_IDENTITY;
 	hint_write(h);

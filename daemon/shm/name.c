@@ -233,6 +233,21 @@ static uint64_t name_shut(struct space *s, uint32_t slot)
 	return 0;
 }
 
+/*
+ * The last owner died, and the next robust taker is to be told, also where nobody has the name open until he comes: so
+ * it stays. In a space with very many names the mark is given up rather than the room.
+ */
+static bool name_is_unmended(const struct space *s, uint32_t slot)
+{
+	return s->names.n <= DIED_MAX && LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_D;
+}
+
+void name_opened(struct space *s, uint32_t slot)
+{
+	if (name_at(s, slot)->opens++ == 0)
+		s->n_open++;
+}
+
 void name_closed(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
@@ -240,6 +255,9 @@ void name_closed(struct space *s, uint32_t slot)
 
 	assert(n->opens > 0);
 	if (--n->opens > 0)
+		return;
+	s->n_open--;
+	if (name_is_unmended(s, slot))
 		return;
 	was = name_shut(s, slot);
 	if (n->state == NAME_LEASED) {
@@ -293,7 +311,7 @@ void space_granted(struct space *s, uint32_t slot)
 	struct seg_slot *g = seg_slot(s->base, slot);
 
 	n->state = NAME_LEASED;
-	if (!n->opens) {
+	if (!n->opens && !name_is_unmended(s, slot)) {
 		name_take_out(s, slot);
 		s->shm->ops.unused(s->shm->ops.arg, s, slot, 0);
 		return;
@@ -312,7 +330,7 @@ void space_refused(struct space *s, uint32_t slot)
 	struct ledger_name *n = name_at(s, slot);
 
 	n->state = n->count ? NAME_LEASED : NAME_IDLE;
-	if (n->opens)
+	if (n->opens || name_is_unmended(s, slot))
 		return;
 	name_take_out(s, slot);
 	if (n->count)

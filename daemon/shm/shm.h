@@ -26,6 +26,8 @@
 #include "page.h"
 #include "quota.h"
 
+#define DIED_MAX 65536                   /* so many names are kept in a space for being owner-died, with nobody that has them open */
+
 struct shm;
 struct space;
 struct client;
@@ -78,6 +80,7 @@ struct space {
 	uint32_t *buckets, n_buckets;
 	uint64_t seed;                   /* of the hash: clients choose the names */
 	uint32_t n_clients;
+	uint32_t n_open;                 /* names that somebody has open; others are kept for being owner-died */
 	nsec_t made;
 	unsigned young;                  /* how many before it were broken soon after they were made */
 	uint32_t n_died;
@@ -206,6 +209,7 @@ uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
 void name_index(struct space *s);        /* makes anew what the table does not keep over a restart */
 int name_texts_sweep(struct space *s);   /* drops texts that a dead daemon left without a name. -ENOMEM */
+void name_opened(struct space *s, uint32_t slot);  /* one client more */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */

@@ -19,8 +19,6 @@
 #define YOUNG_MAX  16
 #define YOUNG_SPAN (10 * NSEC_PER_SEC)
 
-#define DIED_MAX 65536                   /* names without anybody that begin as owner-died, in a space that replaces another */
-
 static const struct table_spec names_spec = { sizeof(struct ledger_name), SEG_SLOTS_MAX };
 static const struct table_spec longs_spec = { sizeof(struct ledger_long), SEG_SLOTS_MAX };
 

@@ -158,10 +158,9 @@ static bool watch_one(struct space *s)
 	bool moved = (w ^ e->word) & (LOCK_COUNT | LOCK_OWNER);
 	bool busy = watch_busy(e, w);
 
-	if (moved)
-		hint_ring(s->shm, s, e->slot);
-	else
+	if (!moved)
 		watch_settle(&seg_slot(s->base, e->slot)->word, w);
+	hint_ring(s->shm, s, e->slot);           /* also of a word that has not moved: who waits may be new */
 	e->word = w;
 	if (busy || watch_keep(s, e))
 		s->watch_at++;

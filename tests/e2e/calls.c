@@ -323,6 +323,35 @@ static void deaths(void)
 	OK(dlock_close(plain));
 }
 
+static int die_alone(void *name)
+{
+	dlock_t *l = open_lock(name, 0);
+
+	if (dlock_wait(l) == 0)
+		raise(SIGKILL);
+	return 1;
+}
+
+/* Nobody has the name open between the death and the next one who comes, nor between him and the one after him. */
+static void lonely_death(void)
+{
+	dlock_t *l;
+
+	IS(256 + SIGKILL, child_end(child(die_alone, "alone")));
+	l = open_lock("alone", 0);
+	OK(dlock_wait(l));                       /* leaves the mark */
+	OK(dlock_post(l));
+	OK(dlock_close(l));
+	for (int i = 0; i < 3; i++) {
+		l = open_lock("alone", ROBUST);
+		IS(i < 2 ? EOWNERDEAD : 0, dlock_wait(l));
+		if (i == 1)
+			OK(dlock_consistent(l));
+		OK(dlock_post(l));
+		OK(dlock_close(l));
+	}
+}
+
 static int child_of_holder(void *l)
 {
 	if (dlock_post(l) != EPERM || dlock_check(l) != EPERM)
@@ -610,6 +639,7 @@ int main(void)
 	tell(time_limits, "limits on both clocks");
 	tell(owners, "holds of a thread, of the process, and recursive ones");
 	tell(deaths, "the end of a thread and of a process: free at once, and robust handles are told");
+	tell(lonely_death, "... also where nobody has the name open between the death and the next one");
 	tell(forks, "a child holds nothing and is a client of its own");
 	tell(cancels, "a cancel ends the waits, also as the lock comes");
 	tell(inherited_holds, "a hold that children inherit lasts until the last of them has ended");

@@ -485,7 +485,7 @@ static void killed(void **state)
 		stage_done(&t);
 	}
 	print_message("# %d places\n", n - 2);
-	assert_true(n > 150);
+	assert_true(n > 140);
 }
 
 static void killed_while_adopting(void **state)

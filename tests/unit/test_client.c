@@ -45,6 +45,14 @@ static void anchor_tells(void **state)
 	assert_true(LOCK_LOAD(rig_word(s, slot)) & LOCK_D);
 	assert_int_equal(name_at(s, slot)->opens, 1);
 	rig_client_end(&r, &b);
+	rig_turn(&r);
+	assert_int_equal(s->names.n, 1);         /* nobody has it open, but somebody is to be told */
+	a = rig_client(&r);
+	assert_int_equal(rig_name(&r, &a, s, "n"), slot);
+	assert_true(rig_take(s, slot, &a));
+	assert_true(LOCK_LOAD(rig_word(s, slot)) & LOCK_D);
+	*rig_word(s, slot) &= ~(LOCK_D | LOCK_OWNER | LOCK_MODE);
+	rig_client_end(&r, &a);
 	assert_int_equal(s->names.n, 0);
 	rig_done(&r);
 }

@@ -175,6 +175,7 @@ static void dropped(void **state)
 	rig_watch(t.s, t.slot);
 	rig_turn(&t.r);
 	assert_int_equal(t.s->n_watch, 1);
+	*rig_word(t.s, t.slot) &= ~(LOCK_OWNER | LOCK_MODE);
 	stage_done(&t);
 	assert_int_equal(t.r.releases, 1);
 }
