@@ -456,15 +456,25 @@ void world_begin(void)
 	restarts = 0;
 }
 
-/* Names without anybody are those of which somebody has to be told that their owner died. */
-static void judge_names(void)
+/*
+ * Names without anybody are those of which somebody has to be told that their owner died. Returns how many
+ * of them have a lease.
+ */
+static uint32_t judge_names(void)
 {
+	uint32_t leased = 0;
+
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
 		const struct space *s = world.node->shm.spaces[i];
 
-		for (uint32_t n = 0; s && !s->broken && s != victim_space && (n = table_next(&s->names, n));)
-			MUST(!name_at(s, n)->opens && (name_at(s, n)->state == NAME_IDLE));
+		for (uint32_t n = 0; s && !s->broken && s != victim_space && (n = table_next(&s->names, n));) {
+			const struct ledger_name *name = name_at(s, n);
+
+			MUST(!name->opens && (name->state == NAME_IDLE || name->state == NAME_LEASED));
+			leased += name->state == NAME_LEASED;
+		}
 	}
+	return leased;
 }
 
 void world_end(void)
@@ -487,8 +497,7 @@ void world_end(void)
 	victim_judge();
 	MUST(shm->ledger.clients.n == 1 && shm->ledger.opens.n == 1);
 	MUST(shm->n_conns <= 1);
-	judge_names();
-	MUST(world.node->n_live == 1);
+	MUST(world.node->n_live == 1 + judge_names());
 	MUST(fake_loop_next_timer(world.loop) == NSEC_NEVER);
 	MUST(count_fds() <= fds_before + 6 * shm->ledger.spaces.n);
 	if (shm->ledger.spaces.n > 8)
