@@ -14,7 +14,7 @@
 #include "harness.h"
 
 #define SLEEP_MAX (10000 * MS)           /* nothing here sleeps so long */
-#define LOOKS 50                         /* at a step that does not end, before it is asked whether it sleeps */
+#define PATIENCE_NS 100000               /* with a step that does not end, before it is asked whether it sleeps */
 
 static struct {
 	int begun, ended, mark;
@@ -65,18 +65,22 @@ static char state_of(pid_t pid)
 	return at && at[1] ? at[2] : 0;
 }
 
-/* The step of before has ended; false: not yet, and nothing else happens either. */
+/*
+ * The step of before has ended; false: not yet, and nothing else happens either. The end of a step is a
+ * SIGCHLD; to yield until it comes would give the processor to whoever else wants it, step by step.
+ */
 static bool step_done(struct step *s)
 {
+	const struct timespec patience = { 0, PATIENCE_NS };
+	sigset_t set;
 	int status;
 
-	for (unsigned looks = 0;; looks++) {
-		if (waitpid(s->pid, &status, WNOHANG | __WALL) == s->pid)
-			break;
-		sched_yield();
-		if (looks >= LOOKS && state_of(s->pid) == 'S' && waitpid(s->pid, &status, WNOHANG | __WALL) != s->pid)
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	while (waitpid(s->pid, &status, WNOHANG | __WALL) != s->pid)
+		if (sigtimedwait(&set, NULL, &patience) < 0 && state_of(s->pid) == 'S' &&
+		    waitpid(s->pid, &status, WNOHANG | __WALL) != s->pid)
 			return false;
-	}
 	if (!WIFSTOPPED(status) || (WSTOPSIG(status) != SIGTRAP && WSTOPSIG(status) != SIGSTOP))
 		give_up("a step ended the process, or brought it a signal: status %x", status);
 	return true;
@@ -98,7 +102,6 @@ static void step_once(struct step *s, bool within)
 		s->told = true;
 		if (now_ns() > until)
 			give_up("after %ld instructions it sleeps on", s->at);
-		sched_yield();
 	}
 	s->blocked = false;
 }
@@ -106,12 +109,16 @@ static void step_once(struct step *s, bool within)
 void step_begin(struct step *s, const struct stepper *how)
 {
 	static cpu_set_t before;
+	sigset_t set;
 	int status;
 
 	if (!shared)
 		shared = shared_memory(sizeof *shared);
 	memset(shared, 0, sizeof *shared);
 	*s = (struct step){ .how = how };
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
 	sched_getaffinity(0, sizeof before, &before);
 	pin();
 	fflush(stdout);
