@@ -329,7 +329,7 @@ static long count_all(const struct scene *c, long *ret_stride)
 
 static void play(const struct scene *c)
 {
-	long stride, n, k;
+	long stride = 1, n, k;
 	bool ended = false, again;
 	uint64_t begin = now_ns(), late_ns = 2 * BUDGET_NS;
 
