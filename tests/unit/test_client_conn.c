@@ -512,7 +512,7 @@ static void a_hint_that_does_not_come_holds_up_no_wait(void **state)
 	dlock_t *l = rig_open("x", 0);
 	struct timespec t;
 	long begin;
-	int fd;
+	int fd, r;
 
 	(void)state;
 	FAKE_SET(&fake, forget, false);
@@ -521,7 +521,10 @@ static void a_hint_that_does_not_come_holds_up_no_wait(void **state)
 	fake_break(&fake, "default");
 	begin = now_ms();
 	t = after_ms(CLOCK_MONOTONIC, 100);
-	fails(ETIMEDOUT, dlock_clockwait(l, CLOCK_MONOTONIC, &t));
+	r = dlock_clockwait(l, CLOCK_MONOTONIC, &t);     /* the lock may be had in the very end: then it is taken */
+	assert_true(r == ETIMEDOUT || r == 0);
+	if (r == 0)
+		ok(dlock_post(l));
 	assert_in_range(now_ms() - begin, 90, 2000);
 	FAKE_SET(&fake, mute_hints, false);
 	ok(dlock_wait(l));
