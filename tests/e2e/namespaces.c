@@ -233,7 +233,7 @@ static void test_outside(bool fallback)
 	int r;
 
 	actor_do(&outside, act_run_dir, 0, harness.run);
-	r = actor_do(&outside, act_open, OPEN_ROBUST, "ns").r;
+	r = actor_do(&outside, act_open, OPEN_ROBUST, "outside").r;      /* of "ns", the last owner has died */
 	if (fallback) {
 		ok(r == ENOTSUP, "a client outside of the daemon's pid namespace is refused where it cannot be named (%s)",
 		   strerror(r));
