@@ -22,7 +22,7 @@
 #define TRIES      3
 #define NAME       "stepped"
 #define FRESH      "fresh"
-#define BUDGET_NS  (12000 * MS)          /* for each scene */
+#define BUDGET_NS  (20000 * MS)          /* for each scene */
 #define TIMEOUT_NS (3 * MS)
 #define COUNTS     3
 
@@ -371,7 +371,7 @@ int main(int argc, char **argv)
 {
 	struct daemon d = { 0 };
 
-	harness_begin(getenv("DLOCK_CHECK_FULL") ? 3500 : 280);
+	harness_begin(getenv("DLOCK_CHECK_FULL") ? 3500 : 400);
 	daemon_started(&d);
 	begin(&holder);
 	begin(&first);
