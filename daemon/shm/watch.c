@@ -70,8 +70,8 @@ void watch_add(struct space *s, uint32_t slot)
 }
 
 /*
- * It may have ended between setting the bit and ringing. Whoever comes later finds the bit set, and does
- * not ring.
+ * It may have ended between announcing itself and ringing. Whoever comes later rings himself (segment.h);
+ * this only brings the first look forward.
  */
 void watch_owed(struct space *s, uint32_t slot)
 {
