@@ -9,7 +9,10 @@
 #include "range.h"
 
 /* What one piece of work may add: a grant in two actions, OPENED, a request to the store, TIMER, FATAL. */
-#define ROOM 6
+#define ROOM 10
+
+/* What the time may have brought before the event. */
+#define ROOM_TIME 16
 
 /* A step takes about a millisecond at most. */
 #define WORK_MAX 4096
@@ -45,8 +48,9 @@ int core_create(const struct core_memory *mem, struct core **ret)
 	memset(c, 0, sizeof *c);
 	c->mem = *mem;
 	int r = names_init(&c->names, &c->mem);
-	member_init(&c->member, &c->mem, &c->names);
-	master_init(&c->master, &c->mem, &c->names);
+	peers_init(&c->peers, &c->mem);
+	member_init(&c->member, &c->mem, &c->names, &c->peers);
+	master_init(&c->master, &c->mem, &c->names, &c->peers);
 	if (r < 0) {
 		core_free(c);
 		return r;
@@ -64,6 +68,8 @@ void core_free(struct core *c)
 	member_done(&c->member);
 	master_done(&c->master);
 	names_done(&c->names);
+	cluster_done(c);
+	peers_done(&c->peers);
 	mem.free(mem.arg, c, sizeof *c);
 }
 
@@ -71,17 +77,20 @@ static int start(struct core *c, const struct core_event *ev, struct step *s)
 {
 	struct msg_peer self = { ev->start.session, ev->start.incarnation };
 
-	if (c->reign.state != REIGN_NONE || !self.session || !self.incarnation)
+	if (c->reign.state != REIGN_NONE || c->cluster.on || !self.session || !self.incarnation)
 		return -CORE_EINVAL;
+	if (ev->start.cluster)
+		return cluster_start(c, ev, s);
+	peers_self(&c->peers)->id = self;
 	member_begin(&c->member, self);
-	master_begin(&c->master, self, &self, 1);
+	master_begin(&c->master, self, 0);
 	reign_start(&c->reign, self, c->member.held_epoch, ev->start.epoch_min, s);
 	return 0;
 }
 
 static int adopt(struct core *c, const struct core_event *ev)
 {
-	if (c->reign.state != REIGN_NONE)
+	if (c->reign.state != REIGN_NONE || c->cluster.on)
 		return -CORE_EINVAL;
 	return member_adopt(&c->member, ev);
 }
@@ -97,6 +106,9 @@ static int claim(struct core *c, const struct core_event *ev, struct step *s)
 static int store_answer(struct core *c, const struct core_event *ev, struct step *s)
 {
 	shard_set_t new;
+
+	if (c->cluster.on)
+		return cluster_answer(c, ev, s);
 	int r = reign_answer(&c->reign, ev, s, &new);
 
 	if (r < 0)
@@ -106,9 +118,25 @@ static int store_answer(struct core *c, const struct core_event *ev, struct step
 		const struct map_reign *to = &c->reign.map.shard[shard];
 
 		c->raises += c->master.shard[shard].epoch != 0;
-		master_reign(&c->master, shard, to->epoch);
+		master_reign(&c->master, shard, to->epoch, true);
 		member_reign(&c->member, shard, to->master, to->epoch);
 	}
+	return 0;
+}
+
+/* It may claim anew. */
+static int change(struct core *c, const struct core_event *ev, struct step *s)
+{
+	int r = master_reserve(&c->master);
+
+	return r < 0 ? r : member_change(&c->member, ev, s);
+}
+
+static int among_others(struct core *c, const struct core_event *ev, void (*take)(struct core *, const struct core_event *))
+{
+	if (!c->cluster.on)
+		return -CORE_EINVAL;
+	take(c, ev);
 	return 0;
 }
 
@@ -125,8 +153,28 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 		return member_refill(&c->member, ev->refill.ref, ev->refill.used, s);
 	case CORE_EV_RELEASE:
 		return member_release(&c->member, ev->release.ref, ev->release.used, s);
+	case CORE_EV_CHANGE:
+		return change(c, ev, s);
 	case CORE_EV_STORE:
 		return store_answer(c, ev, s);
+	case CORE_EV_LINK_UP:
+		return among_others(c, ev, cluster_link_up);
+	case CORE_EV_LINK_DOWN:
+		return among_others(c, ev, cluster_link_down);
+	case CORE_EV_RECV:
+		return c->cluster.on ? cluster_recv(c, ev, s) : -CORE_EINVAL;
+	case CORE_EV_HINT:
+		if (c->cluster.on)
+			cluster_hint(c, s->now);
+		return 0;
+	case CORE_EV_LOSS_DONE:
+		c->cluster.session.loss_done |= c->cluster.session.loss;
+		return 0;
+	case CORE_EV_DRAIN:
+		if (!c->cluster.on)
+			return -CORE_EINVAL;
+		cluster_drain(c);
+		return 0;
 	case CORE_EV_TIMER:
 		c->timer = 0;
 		return 0;
@@ -143,11 +191,16 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_SYNC:
 	case MSG_CLAIM:
 	case MSG_RELEASE:
+	case MSG_HANDOVER:
+	case MSG_MARK:
 		master_receive(&c->master, msg, s);
 		return;
 	case MSG_GRANT:
 	case MSG_REFUSED:
 	case MSG_RELEASED:
+	case MSG_STAMP:
+	case MSG_REVOKE:
+	case MSG_REIGN:
 		member_receive(&c->member, msg, s);
 		return;
 	}
@@ -158,7 +211,7 @@ static void opened_say(struct core *c, struct step *s)
 {
 	uint32_t epoch = 0;
 
-	if (!c->master.opened || c->master.opening)
+	if (!c->master.opened || (c->master.opening && !c->cluster.on))
 		return;
 	for (; c->master.opened; c->master.opened &= c->master.opened - 1) {
 		const struct master_shard *sh = &c->master.shard[__builtin_ctzll(c->master.opened)];
@@ -175,13 +228,29 @@ static void messages_run(struct core *c, struct step *s)
 	while (msg_get(&c->queue, &msg))
 		message_deliver(c, &msg, s);
 	opened_say(c, s);
-	if (c->master.raise & ~c->reign.raise)
+	if (c->cluster.on)
+		c->cluster.raise |= c->master.raise;
+	else if (c->master.raise & ~c->reign.raise)
 		reign_raise(&c->reign, c->master.raise, s);
+}
+
+/* Where this node's member begins to sync to a master that follows this node's own, that is told first. */
+static void handover_begin(struct core *c)
+{
+	for (shard_set_t left = c->member.begun & c->master.frozen; left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(left);
+
+		master_tell(&c->master, i, c->member.master[i], c->member.epoch[i]);
+	}
+	c->member.begun = 0;
 }
 
 /* First every lease is told, then those that wait are served: grants come after OPENED. */
 static bool work_one(struct core *c, struct step *s)
 {
+	handover_begin(c);
+	if (cluster_work(c, s))
+		return true;
 	if (member_busy(&c->member)) {
 		if (!member_ending(&c->member) && master_reserve(&c->master) < 0) {
 			c->memory_at = s->now + MEMORY_RETRY_NS;
@@ -194,13 +263,14 @@ static bool work_one(struct core *c, struct step *s)
 
 static bool work_left(const struct core *c)
 {
-	return c->reign.state != REIGN_DEAD && !c->memory_at && (member_busy(&c->member) || master_busy(&c->master));
+	return c->reign.state != REIGN_DEAD && !c->memory_at && (member_busy(&c->member) || master_busy(&c->master) || cluster_busy(c));
 }
 
 static void work(struct core *c, struct step *s)
 {
 	if (c->memory_at && s->now >= c->memory_at)
 		c->memory_at = 0;
+	c->master.now = s->now;
 	messages_run(c, s);
 	for (unsigned i = 0; work_left(c) && s->actions->n + ROOM <= CORE_ACTIONS_MAX; i++) {
 		/* Shards open one after the other, but between them no event comes: OPENED is before any grant. */
@@ -209,7 +279,11 @@ static void work(struct core *c, struct step *s)
 		if (work_one(c, s))
 			messages_run(c, s);
 	}
-	reign_tick(&c->reign, s);
+	if (!c->cluster.on)
+		reign_tick(&c->reign, s);
+	else if (s->actions->n + ROOM_TIME <= CORE_ACTIONS_MAX)
+		cluster_tick(c, s);
+	c->delay_at = master_tick(&c->master, s->now);
 }
 
 /* The timer that is out is the one that is wanted. */
@@ -217,6 +291,10 @@ static void timer_set(struct core *c, struct step *s)
 {
 	core_nsec_t want = c->reign.state == REIGN_PAUSED ? c->reign.retry_at : 0;
 
+	if (c->cluster.on)
+		want = cluster_next(c, s->now);
+	if (c->delay_at && (!want || c->delay_at < want))
+		want = c->delay_at;
 	if (c->memory_at && (!want || c->memory_at < want))
 		want = c->memory_at;
 	if (!want || want == c->timer)
@@ -227,7 +305,7 @@ static void timer_set(struct core *c, struct step *s)
 
 int core_step(struct core *c, const struct core_event *ev, struct core_actions *ret)
 {
-	struct step s = { .actions = ret, .queue = &c->queue };
+	struct step s = { .actions = ret, .queue = &c->queue, .peers = &c->peers, .frame = c->frame };
 
 	ret->n = 0;
 	ret->more = work_left(c);
@@ -236,7 +314,15 @@ int core_step(struct core *c, const struct core_event *ev, struct core_actions *
 	if (ev->now > c->now)
 		c->now = ev->now;
 	s.now = c->now;
+	c->master.now = s.now;
+	/* What the time has taken must not be granted or used by this event (S2). */
+	if (c->cluster.on)
+		cluster_tick(c, &s);
 	int r = event_take(c, ev, &s);
+	if (r < 0 && ret->n && c->reign.state != REIGN_DEAD) {
+		timer_set(c, &s);
+		ret->more = work_left(c);
+	}
 	if (r < 0)
 		return r;
 	if (c->reign.state != REIGN_DEAD)
@@ -256,6 +342,11 @@ void core_stats(const struct core *c, struct core_stats *ret)
 		.absurd = c->member.absurd, .raises = c->raises, .store_error = c->reign.error,
 		.open = c->master.open == ~(shard_set_t)0,
 	};
-	if (!c->reign.begun)
+	if (c->cluster.on)
+		ret->epoch = 0;
+	for (unsigned i = 0; c->cluster.on && i < CORE_SHARDS; i++)
+		if (c->master.open & shard_bit(i) && c->master.shard[i].epoch > ret->epoch)
+			ret->epoch = c->master.shard[i].epoch;
+	if (!c->cluster.on && !c->reign.begun)
 		ret->epoch = 0;
 }

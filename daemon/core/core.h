@@ -30,7 +30,10 @@
 
 #define CORE_SHARDS 64
 #define CORE_KEY_MAX 320         /* "space/name": 64 + 1 + 255 bytes */
-#define CORE_ACTIONS_MAX 16
+#define CORE_ACTIONS_MAX 48
+#define CORE_MEMBERS_MAX 1024    /* nodes of a cluster, dead sessions included until they are cleared away */
+#define CORE_FRAME_MAX 448
+#define CORE_WEIGHT_ALL UINT32_MAX
 #define CORE_REFS (1u << 26)     /* refs are below this */
 #define CORE_REF_NONE UINT32_MAX
 
@@ -47,12 +50,43 @@ struct core_range {
 	uint64_t count;
 };
 
+/*
+ * What makes a node one of many; without it the core is alone, and its session never ends. All spans
+ * are of CLOCK_BOOTTIME, and drift bounds how much the rates of two nodes' clocks differ.
+ */
+struct core_cluster {
+	core_nsec_t ttl;
+	core_nsec_t guard;               /* taken off the deadline and added to the observers' wait, as is ttl * drift */
+	uint32_t drift_ppm;
+	core_nsec_t beat;                /* between two renewals */
+	core_nsec_t look;                /* between two looks at the map, and at the beats by those who observe */
+	core_nsec_t steady;              /* a newcomer gets no shards before */
+	core_nsec_t loss;                /* actions on loss begin so long before the deadline */
+	core_nsec_t lock_delay;          /* after an abnormal loss, for resources that cannot check tokens */
+	uint64_t node;                   /* the host, over all its sessions */
+	bool may_master;
+};
+
+struct core_record {
+	const char *key;
+	const void *value;
+	uint32_t value_len;
+	uint64_t version;
+};
+
 #define CORE_EVENTS(X)                                                                         \
 	X(START)          /* once: identity; the core then asks the store for the map */      \
 	X(ADOPT)          /* before START: a lease that the ledger of this session knows */   \
 	X(CLAIM)          /* somebody on this node wants a name whose lease it lacks */        \
 	X(REFILL)         /* the range is used up, nobody owns the word, the fast path is closed */ \
 	X(RELEASE)        /* nobody on this node has the name open any more */                 \
+	X(CHANGE)         /* of a name that is held or waited for: hold less, want other than before */ \
+	X(LINK_UP)        /* a connection to that session, with a number above all its earlier ones */ \
+	X(LINK_DOWN)      /* that connection is no more */                                      \
+	X(RECV)           /* a frame */                                                         \
+	X(HINT)           /* something in the store has changed */                              \
+	X(LOSS_DONE)      /* the actions that CORE_ACT_LOSS began are through */                \
+	X(DRAIN)          /* this node shall master nothing any more */                         \
 	X(STORE)          /* the answer to a CORE_ACT_STORE_* */                                \
 	X(TIMER)          /* the moment that CORE_ACT_TIMER asked for has come */              \
 	X(CONTINUE)       /* go on where the list was full */
@@ -75,6 +109,8 @@ struct core_event {
 			uint64_t session;        /* not 0 */
 			uint32_t incarnation;    /* raised durably before; not 0 */
 			uint32_t epoch_min;      /* the reign's epoch is above this too: what the ledger remembers, should the store have gone back */
+			const struct core_cluster *cluster; /* NULL: alone. Copied */
+			core_nsec_t deadline;    /* of an adopted session, as the ledger knows it; 0: a new session. Cluster only */
 		} start;
 		struct {
 			core_ref_t ref;
@@ -82,11 +118,14 @@ struct core_event {
 			uint16_t key_len;
 			struct core_range range; /* as the ledger knows it */
 			uint64_t number;         /* of the claim, as the ledger knows it; 0: it does not */
+			uint32_t weight, limit;  /* 0: all of it */
 		} adopt;
 		struct {
 			core_ref_t ref;
 			const void *key;         /* copied */
 			uint16_t key_len;
+			uint32_t weight;         /* 0: all of it, an exclusive lock. 1 of all: shared. k of n: permits */
+			uint32_t limit;          /* 0: all of it, a lock; else a semaphore of so many */
 		} claim;
 		struct {
 			core_ref_t ref;
@@ -97,18 +136,50 @@ struct core_event {
 			uint64_t used;
 		} release;
 		struct {
+			core_ref_t ref;
+			uint32_t held;           /* not more than it has */
+			uint32_t wanted;         /* 0: waits for nothing; else the total, more than `held` */
+			uint64_t used;           /* tokens taken from the present range */
+			bool upgrade;            /* keeps its shared hold until it is exclusive: before the queue, one a name */
+		} change;
+		struct {
+			uint64_t session;
+			uint32_t incarnation;
+			uint64_t conn;
+		} link;
+		struct {
+			uint64_t conn;           /* that it came by */
+			uint64_t session;        /* at the other end, by its certificate and greeting */
+			const void *bytes;       /* a whole frame; stays until the step's actions are carried out */
+			uint32_t n;
+		} recv;
+		struct {
 			uint32_t op;             /* of the action */
 			int error;               /* 0, or a negative errno, see core_step() */
 			const void *value;       /* of a GET */
 			uint32_t value_len;
 			uint64_t version;        /* of the record, after a CAS the new one; 0: absent */
+			const struct core_record *records; /* of a LIST, by key */
+			uint32_t records_n;
 		} store;
 	};
 };
 
 #define CORE_ACTIONS(X)                                                                        \
 	X(STORE_GET)      /* read a record; answer with CORE_EV_STORE */                       \
-	X(STORE_CAS)      /* write it if it still has this version */                          \
+	X(STORE_CAS)      /* write it if it still has this version; value NULL: delete it */   \
+	X(STORE_LIST)     /* read all records whose key begins so */                           \
+	X(SEND)           /* a frame to that session, by that connection */                    \
+	X(LINK)           /* keep a connection to that session from now on */                  \
+	X(UNLINK)         /* that session has ended */                                         \
+	X(DEADLINE)       /* publish: what this node holds may be relied upon until then */    \
+	X(JEOPARDY)       /* renewals fail: error. A later DEADLINE says that they work again */ \
+	X(LOSS)           /* begin with the actions on loss, and say LOSS_DONE after them */   \
+	X(LAPSED)         /* all that was held is lost; refs of what was not waited for are free */ \
+	X(SESSION)        /* write down: this is our session and incarnation now */            \
+	X(REVOKE)         /* another node waits: hold no more than `weight` soon, by CHANGE or RELEASE */ \
+	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
+	X(DRAINED)        /* this node masters nothing */                                      \
 	X(LEDGER_GRANT)   /* write down that the node owns this range of the name */           \
 	X(GRANT)          /* open the fast path of the name on that range, wake a waiter */    \
 	X(LEDGER_RELEASE) /* write down that the lease is no more */                           \
@@ -139,7 +210,21 @@ struct core_action {
 			struct core_range range;
 			uint64_t number;         /* LEDGER_GRANT: of the claim */
 			int error;
+			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
+			bool lost;               /* GRANT: what former holders left behind may be lost (EOWNERDEAD) */
 		} name;
+		struct {
+			uint64_t session;
+			uint64_t conn;
+			const void *bytes;       /* until the next step */
+			uint32_t n;
+		} send;
+		struct {
+			uint64_t session;
+			uint32_t incarnation;
+			uint64_t node;
+			core_nsec_t deadline;    /* as of an adopted session's last, before the first beat: 0 */
+		} session;
 		struct {
 			core_nsec_t when;
 		} timer;

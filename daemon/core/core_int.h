@@ -3,11 +3,13 @@
 #ifndef DLOCK_CORE_INT_H
 #define DLOCK_CORE_INT_H
 
+#include "cluster.h"
 #include "core.h"
 #include "master.h"
 #include "member.h"
 #include "msg.h"
 #include "names.h"
+#include "peers.h"
 #include "reign.h"
 
 struct core {
@@ -15,12 +17,16 @@ struct core {
 	struct names names;
 	struct member member;
 	struct master master;
-	struct reign reign;
+	struct peers peers;
+	struct reign reign;              /* alone */
+	struct cluster cluster;          /* among others */
 	struct msg_queue queue;          /* empty between steps */
 	core_nsec_t now;                 /* the latest that an event said */
 	core_nsec_t timer;               /* the timer that is out; 0: none */
+	core_nsec_t delay_at;            /* a lock-delay ends; 0: none */
 	core_nsec_t memory_at;           /* there was no memory to go on; not before this time; 0: there was */
 	uint64_t raises;
+	uint8_t frame[CORE_ACTIONS_MAX][CORE_FRAME_MAX];
 };
 
 #endif

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "map.h"
 
+#include "bytes.h"
 #include "range.h"
-
-static uint64_t le_load(const uint8_t *p, unsigned n)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < n; i++)
-		v |= (uint64_t)p[i] << 8 * i;
-	return v;
-}
-
-static void le_store(uint8_t *p, unsigned n, uint64_t v)
-{
-	for (unsigned i = 0; i < n; i++)
-		p[i] = (uint8_t)(v >> 8 * i);
-}
 
 int map_decode(const void *bytes, size_t n, struct map *ret)
 {
@@ -64,4 +50,37 @@ uint32_t map_epoch_max(const struct map *m)
 		if (m->shard[i].epoch > max)
 			max = m->shard[i].epoch;
 	return max;
+}
+
+int clustermap_decode(const void *bytes, size_t n, struct clustermap *ret)
+{
+	const uint8_t *p = bytes;
+	struct clustermap m;
+
+	if (n < 8)
+		return -CORE_EBADMSG;
+	if (le_load(p, 4) != CLUSTERMAP_LAYOUT || le_load(p + 4, 4))
+		return -CORE_EPROTONOSUPPORT;
+	if (n != CLUSTERMAP_BYTES)
+		return -CORE_EBADMSG;
+	m.serial = le_load(p + 8, 8);
+	m.coordinator = le_load(p + 16, 8);
+	m.roster = le_load(p + 24, 8);
+	if (!m.serial || !m.coordinator)
+		return -CORE_EBADMSG;
+	int r = map_decode(p + 32, n - 32, &m.map);
+	if (r < 0)
+		return r;
+	*ret = m;
+	return 0;
+}
+
+void clustermap_encode(const struct clustermap *m, uint8_t ret[CLUSTERMAP_BYTES])
+{
+	le_store(ret, 4, CLUSTERMAP_LAYOUT);
+	le_store(ret + 4, 4, 0);
+	le_store(ret + 8, 8, m->serial);
+	le_store(ret + 16, 8, m->coordinator);
+	le_store(ret + 24, 8, m->roster);
+	map_encode(&m->map, ret + 32);
 }

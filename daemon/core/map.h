@@ -36,4 +36,23 @@ void map_encode(const struct map *m, uint8_t ret[MAP_BYTES]);
 /* 0 if there is none. */
 uint32_t map_epoch_max(const struct map *m);
 
+/*
+ * A cluster's map has more to say, before those bytes:
+ *
+ *   u32 layout, 2    u32 0    u64 serial    u64 coordinator's session    u64 roster
+ *
+ * Each write raises the serial. The roster is a sum over the sessions that the writer saw listed: it
+ * changes when they do, so that who watches this one record learns of both.
+ */
+#define CLUSTERMAP_LAYOUT 2
+#define CLUSTERMAP_BYTES (32 + MAP_BYTES)
+
+struct clustermap {
+	uint64_t serial, coordinator, roster;
+	struct map map;
+};
+
+int clustermap_decode(const void *bytes, size_t n, struct clustermap *ret);
+void clustermap_encode(const struct clustermap *m, uint8_t ret[CLUSTERMAP_BYTES]);
+
 #endif

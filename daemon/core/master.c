@@ -1,346 +1,621 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * CORE_BREAK_* are for tests/unit/core_mutants.sh: each takes away one rule, and a test must see it.
+ * CORE_BREAK_* are for tests/unit/core_mutants.sh and tests/sim/mutants.sh: each takes away one rule,
+ * and a test must see it.
  */
 #include "master.h"
 
+#include "grant.h"
 #include "range.h"
 
-void master_init(struct master *m, const struct core_memory *mem, struct names *names)
+void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers)
 {
 	memset(m, 0, sizeof *m);
 	m->names = names;
+	m->peers = peers;
+	m->telling_shard = CORE_SHARDS;
+	pool_init(&m->records, mem, sizeof(struct master_name));
 	pool_init(&m->claims, mem, sizeof(struct master_claim));
 }
 
 void master_done(struct master *m)
 {
+	pool_done(&m->records);
 	pool_done(&m->claims);
 }
 
-void master_begin(struct master *m, struct msg_peer self, const struct msg_peer *members, unsigned n)
+void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay)
 {
-	core_assert(n <= MASTER_MEMBERS_MAX);
 	m->self = self;
-	m->members = n;
-	for (unsigned i = 0; i < n; i++)
-		m->member[i] = (struct master_member){ .peer = members[i] };
-}
-
-static void shard_open_when_synced(struct master *m, unsigned shard)
-{
-	shard_set_t synced = m->opening & shard_bit(shard);
-
-#ifndef CORE_BREAK_SYNC
-	for (unsigned i = 0; i < m->members; i++)
-		synced &= m->member[i].synced;
-#endif
-	m->opening &= ~synced;
-	m->open |= synced;
-	m->opened |= synced;
-}
-
-void master_reign(struct master *m, unsigned shard, uint32_t epoch)
-{
-	struct master_shard *sh = &m->shard[shard];
-	shard_set_t bit = shard_bit(shard);
-
-	core_assert(epoch > sh->epoch && epoch <= EPOCH_MAX);
-	sh->epoch = epoch;
-	sh->floor = token_make(epoch, 0);
-	sh->stamp = token_make(epoch, 0);
-	for (unsigned i = 0; i < m->members; i++)
-		m->member[i].synced &= ~bit;
-	m->open &= ~bit;
-	m->raise &= ~bit;
-	m->opening |= bit;
-#ifdef CORE_BREAK_SYNC
-	shard_open_when_synced(m, shard);
-#endif
+	m->lock_delay = lock_delay;
 }
 
 int master_reserve(struct master *m)
 {
-	return pool_reserve(&m->claims, 1);
+	int r = pool_reserve(&m->records, 1);
+
+	return r < 0 ? r : pool_reserve(&m->claims, 1);
 }
 
-bool master_busy(const struct master *m)
+/* --- Reigns --- */
+
+static void opened(struct master *m, shard_set_t shards)
 {
-	return m->open & m->waiting;
+	m->opening &= ~shards;
+	m->open |= shards;
+	m->opened |= shards;
+	for (; shards; shards &= shards - 1)
+		m->shard[__builtin_ctzll(shards)].not_before = m->now + m->lock_delay;
 }
 
-/* --- Records --- */
-
-static struct master_claim *claim_at(const struct master *m, name_t n)
+static void open_when_synced(struct master *m)
 {
-	uint32_t handle = names_at(m->names, n)->claims;
+	shard_set_t synced = m->opening & m->listed;
 
-	return handle ? pool_at(&m->claims, handle) : NULL;
+#ifndef CORE_BREAK_SYNC
+	for (unsigned i = 0; i < m->peers->n; i++)
+		if (m->peers->v[i].id.session && (!i || m->peers->v[i].listed))
+			synced &= m->peers->v[i].synced;
+#endif
+	opened(m, synced);
 }
 
-static struct master_claim *claim_make(struct master *m, name_t n)
-{
-	struct name *name = names_at(m->names, n);
-
-	if (!name->claims)
-		name->claims = pool_take(&m->claims);
-	return pool_at(&m->claims, name->claims);
-}
-
-/* What is listed is not unlinked: its turn comes, and finds that nobody waits. */
-static void claim_drop_if_idle(struct master *m, name_t n)
-{
-	struct name *name = names_at(m->names, n);
-	struct master_claim *c = pool_at(&m->claims, name->claims);
-
-	if (c->flags)
-		return;
-	pool_give(&m->claims, name->claims);
-	name->claims = 0;
-	names_drop(m->names, n);
-}
-
-static void waiting_put(struct master *m, name_t n, struct master_claim *c)
-{
-	unsigned shard = names_at(m->names, n)->shard;
-	struct master_shard *sh = &m->shard[shard];
-
-	if (c->flags & CLAIM_LISTED)
-		return;
-	c->flags |= CLAIM_LISTED;
-	c->next = 0;
-	if (sh->waiting_last)
-		claim_at(m, sh->waiting_last)->next = n;
-	else
-		sh->waiting_first = n;
-	sh->waiting_last = n;
-	m->waiting |= shard_bit(shard);
-}
-
-static name_t waiting_get(struct master *m, unsigned shard)
+/* Forgets the shard, but for which holders were lost if that is to be kept. */
+static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 {
 	struct master_shard *sh = &m->shard[shard];
-	name_t n = sh->waiting_first;
-	struct master_claim *c = claim_at(m, n);
+	name_t next;
 
-	core_assert(c && c->flags & CLAIM_LISTED);
-	c->flags &= (uint16_t)~CLAIM_LISTED;
-	sh->waiting_first = c->next;
-	if (!sh->waiting_first) {
-		sh->waiting_last = 0;
-		m->waiting &= ~shard_bit(shard);
+	sh->ready = sh->later = (struct name_list){ 0 };
+	m->ready &= ~shard_bit(shard);
+	m->later &= ~shard_bit(shard);
+	if (m->telling_shard == shard)
+		m->telling_shard = CORE_SHARDS;
+	m->telling &= ~shard_bit(shard);
+	for (name_t n = sh->names; n; n = next) {
+		struct master_name *r = record_of(m, n);
+
+		next = r->shard_next;
+		r->listed = r->known = false;
+		while (r->claims) {
+			r->lost |= claim_at(m, r->claims)->told_lost;
+			claim_drop(m, n, r->claims);
+		}
+		if (!keep_lost)
+			r->lost = false;
+		record_drop_if_idle(m, n);
 	}
-	return n;
 }
 
-/* --- Answers --- */
-
-static void answer(struct master *m, name_t n, const struct master_claim *c, struct step *s, struct msg *msg)
+void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 {
-	const struct name *name = names_at(m->names, n);
+	struct master_shard *sh = &m->shard[shard];
+	shard_set_t bit = shard_bit(shard), ours = m->open | m->raise;
+	bool heir = ours & bit && epoch == sh->epoch + 1;
 
-	msg->key = name->key;
-	msg->key_len = name->len;
-	msg->shard = name->shard;
-	msg->epoch = m->shard[name->shard].epoch;
-	msg->from = m->self;
-	msg->to = m->member[c->member].peer;
-	msg->number = c->number;
-	msg_put(s->queue, msg);
-}
-
-static void grant_say(struct master *m, name_t n, const struct master_claim *c, uint64_t stamp, struct step *s)
-{
-	struct msg grant = { .kind = MSG_GRANT, .range = c->range, .stamp = stamp };
-
-	answer(m, n, c, s, &grant);
-}
-
-/* The counter has come to its end. The next epoch begins it anew, if there is one. */
-static void shard_raise(struct master *m, name_t n, struct master_claim *c, struct step *s)
-{
-	unsigned shard = names_at(m->names, n)->shard;
-
-	c->flags &= (uint16_t)~CLAIM_WAITING;
-	if (m->shard[shard].epoch == EPOCH_MAX) {
-		struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EOVERFLOW };
-		answer(m, n, c, s, &refused);
-	} else {
-		m->open &= ~shard_bit(shard);
-		m->raise |= shard_bit(shard);
+	core_assert(epoch > sh->epoch && epoch <= EPOCH_MAX);
+	shard_purge(m, shard, heir);
+	sh->epoch = epoch;
+	sh->floor = token_make(epoch, 0);
+	sh->stamp = token_make(epoch, 0);
+	for (unsigned i = 0; i < m->peers->n; i++) {
+		m->peers->v[i].synced &= ~bit;
+		m->peers->v[i].hearing &= ~bit;
 	}
-	claim_drop_if_idle(m, n);
-}
-
-static void grant(struct master *m, name_t n, struct master_claim *c, struct step *s)
-{
-	struct master_shard *sh = &m->shard[names_at(m->names, n)->shard];
-	bool more = c->flags & CLAIM_HELD && token_epoch(c->range.first) == sh->epoch;
-	struct core_range next = { .first = sh->floor + 1, .count = RANGE_FIRST };
-
-	if (more) {
-		next.first = c->range.first + c->range.count;
-		next.count = range_next_count(c->range.count, s->now - c->granted_at);
-#ifdef CORE_BREAK_REFILL
-		next.first = c->range.first + c->range.count / 2;
+	m->open &= ~bit;
+	m->raise &= ~bit;
+	m->frozen &= ~bit;
+	m->opening |= bit;
+	m->listed = alone ? m->listed | bit : m->listed & ~bit;
+	if (!heir)
+		m->suspect = alone || epoch == 1 ? m->suspect & ~bit : m->suspect | bit;
+#ifdef CORE_BREAK_SYNC
+	opened(m, bit);
 #endif
-	}
-#ifndef CORE_BREAK_RAISE
-	if (next.first > token_make(sh->epoch, COUNTER_LAST_FIRST) || token_counter(sh->stamp) > COUNTER_LAST_FIRST) {
-		shard_raise(m, n, c, s);
+}
+
+void master_yield(struct master *m, unsigned shard)
+{
+	shard_set_t bit = shard_bit(shard);
+	bool complete = m->open & bit || m->raise & bit;
+
+	if (!((m->opening | m->open | m->raise) & bit))
 		return;
-	}
-#endif
+	shard_purge(m, shard, complete);
+	m->open &= ~bit;
+	m->opening &= ~bit;
+	m->raise &= ~bit;
+	m->opened &= ~bit;
+	if (complete)
+		m->frozen |= bit;
+}
 
-	uint64_t stamp = c->flags & CLAIM_HELD ? 0 : c->stamp;
-	c->range = next;
-	c->granted_at = s->now;
-	c->flags = (uint16_t)((c->flags & ~CLAIM_WAITING) | CLAIM_HELD);
-	grant_say(m, n, c, stamp, s);
+void master_listed(struct master *m, shard_set_t shards)
+{
+	m->listed |= shards;
+	open_when_synced(m);
+}
+
+void master_ended(struct master *m, struct peer *p)
+{
+	if (p->ended)
+		return;
+	p->ended = true;
+	p->listed = false;
+	m->ended++;
+	open_when_synced(m);
+}
+
+void master_lapse(struct master *m)
+{
+	for (unsigned i = 0; i < CORE_SHARDS; i++) {
+		shard_purge(m, i, false);
+		m->shard[i] = (struct master_shard){ 0 };
+	}
+	m->opening = m->open = m->raise = m->frozen = m->listed = m->suspect = m->opened = 0;
+	m->ended = 0;
+}
+
+/* --- Handing over --- */
+
+void master_tell(struct master *m, unsigned shard, struct msg_peer to, uint32_t epoch)
+{
+	if (!(m->frozen & shard_bit(shard)))
+		return;
+	m->telling |= shard_bit(shard);
+	m->telling_to[shard] = to;
+	m->telling_epoch[shard] = epoch;
+	if (m->telling_shard == shard)
+		m->telling_shard = CORE_SHARDS;
+}
+
+static struct msg tell_msg(const struct master *m, enum msg_kind kind, unsigned shard)
+{
+	return (struct msg){ .kind = kind, .shard = (uint8_t)shard, .from = m->self, .to = m->telling_to[shard],
+			     .epoch = m->telling_epoch[shard] };
+}
+
+/* First what was lost, name by name, then that this was all. */
+bool master_tell_work(struct master *m, struct step *s)
+{
+	if (!m->telling)
+		return false;
+	if (m->telling_shard == CORE_SHARDS) {
+		m->telling_shard = (unsigned)__builtin_ctzll(m->telling);
+		m->telling_at = m->shard[m->telling_shard].names;
+	}
+	unsigned shard = m->telling_shard;
+	if (m->telling_at) {
+		const struct name *name = names_at(m->names, m->telling_at);
+		const struct master_name *r = record_of(m, m->telling_at);
+		struct msg mark = tell_msg(m, MSG_MARK, shard);
+
+		mark.key = name->key;
+		mark.key_len = name->len;
+		mark.used = r->not_before > s->now ? r->not_before - s->now : 0;
+		step_send(s, &mark);
+		m->telling_at = r->shard_next;
+		return true;
+	}
+	struct msg over = tell_msg(m, MSG_HANDOVER, shard);
+	over.number = m->shard[shard].epoch;
+	over.flags = m->suspect & shard_bit(shard) ? 0 : MSG_FLAG_CLEAN;
+	step_send(s, &over);
+	m->telling &= ~shard_bit(shard);
+	m->telling_shard = CORE_SHARDS;
+	return true;
 }
 
 /* --- Messages --- */
 
-/* The member waits. What it has seen tells whether a grant is under way to it already. */
-static void take_claim(struct master *m, name_t n, unsigned member, const struct msg *msg, struct step *s)
+/* A grant that its member will never take: nobody has used it, but nobody can tell; and nobody has heard what it said. */
+static void grant_void(struct master *m, unsigned shard, struct master_name *r, struct master_claim *c)
 {
-	struct master_shard *sh = &m->shard[msg->shard];
-	struct master_claim *c = claim_at(m, n);
-	bool held = c && c->flags & CLAIM_HELD && c->number == msg->number;
+	struct master_shard *sh = &m->shard[shard];
 
-	/* A claim for more of what the master has not heard of yet: the sync will tell, and ask again. */
-	if (!held && msg->held)
-		return;
-	if (held && msg->seen != c->range.first) {
-		if (!NEVER(msg->seen > c->range.first))
-			grant_say(m, n, c, 0, s);
-		return;
-	}
-	if (!held) {
-		c = claim_make(m, n);
-		if (NEVER(c->flags & CLAIM_HELD))
-			return;
-		if (!(c->flags & CLAIM_WAITING) || c->number != msg->number)
-			c->stamp = msg->stamp ? msg->stamp : ++sh->stamp;
-		c->member = (uint16_t)member;
-		c->number = msg->number;
-	}
-	c->flags |= CLAIM_WAITING;
-	if (m->open & shard_bit(msg->shard))
-		grant(m, n, c, s);
-	else
-		waiting_put(m, n, c);
+	if (c->told_lost)
+		r->lost = true;
+	c->told_lost = false;
+#ifndef CORE_BREAK_FLOOR
+	if (token_epoch(c->range.first) == sh->epoch)
+		sh->floor = max_u64(sh->floor, c->range.first + c->range.count - 1);
+#else
+	(void)sh;
+#endif
 }
 
 /*
- * Forgets the claim. The floor keeps the next claim of the name above what has been used, which is
- * believed only as far as time allows (range.h); of a grant that the member never saw, all of it.
- * A range of an older epoch is below every token of this one anyway.
+ * The floor keeps the next grant of the name above what has been used, which is believed only as
+ * far as time allows (range.h). A range of an older epoch is below every token of this one anyway.
  */
-static void take_release(struct master *m, name_t n, unsigned member, const struct msg *msg, struct step *s)
+static void range_end(struct master *m, unsigned shard, struct master_claim *c, uint64_t used, core_nsec_t now)
 {
-	struct master_shard *sh = &m->shard[msg->shard];
-	struct master_claim *c = claim_at(m, n);
+	struct master_shard *sh = &m->shard[shard];
 
-	if (c && c->member == member && c->number == msg->number) {
-		if (c->flags & CLAIM_HELD && token_epoch(c->range.first) == sh->epoch) {
-			uint64_t used = msg->seen == c->range.first ?
-				range_believed(c->range, msg->used, s->now - c->granted_at) : c->range.count;
+	if (token_epoch(c->range.first) != sh->epoch)
+		return;
+	c->range.count = range_believed(c->range, used, now - c->granted_at);
 #ifndef CORE_BREAK_FLOOR
-			sh->floor = max_u64(sh->floor, c->range.first + used - 1);
-#else
-			(void)used;
+	sh->floor = max_u64(sh->floor, c->range.first + c->range.count - 1);
 #endif
-		}
-		c->flags &= CLAIM_LISTED;
-		claim_drop_if_idle(m, n);
+}
+
+/* What the member has said settles what became of the last grant to it. */
+static void grant_settle(struct master *m, struct master_name *r, struct master_claim *c, const struct msg *msg,
+			 core_nsec_t now)
+{
+	if (!c->held)
+		return;
+	if (msg->seen != c->range.first) {
+		grant_void(m, msg->shard, r, c);
+		return;
+	}
+	c->told_lost = false;
+	if (msg->held < c->held)
+		range_end(m, msg->shard, c, msg->used, now);
+}
+
+static void refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s)
+{
+	struct master_name *r = record_of(m, n);
+	struct master_claim *c = claim_at(m, handle);
+	struct msg refused = { .kind = MSG_REFUSED, .error = error };
+
+	claim_wait_not(m, r, handle);
+	claim_answer(m, n, c, s, &refused);
+	if (!c->held)
+		claim_drop(m, n, handle);
+}
+
+/* Of two upgrades of one name the earlier one wins; each would wait for the other's shared hold. */
+static bool upgrade_allowed(struct master *m, name_t n, uint64_t stamp, struct step *s)
+{
+	struct master_name *r = record_of(m, n);
+
+	if (!r->upgrade)
+		return true;
+	if (!stamp || claim_at(m, r->upgrade)->stamp <= stamp)
+		return false;
+	refuse(m, n, r->upgrade, -CORE_EDEADLK, s);
+	return true;
+}
+
+static void stamp_say(struct master *m, name_t n, const struct master_claim *c, struct step *s)
+{
+	struct msg msg = { .kind = MSG_STAMP, .stamp = c->stamp };
+
+	if (c->waiting && c->peer)
+		claim_answer(m, n, c, s, &msg);
+}
+
+static void take_wanted(struct master *m, name_t n, uint32_t handle, const struct msg *msg, struct step *s)
+{
+	struct master_name *r = record_of(m, n);
+	struct master_claim *c = claim_at(m, handle);
+	bool upgrade = msg->flags & MSG_FLAG_UPGRADE;
+	uint64_t stamp = msg->stamp;
+
+	claim_wait_not(m, r, handle);
+	if (upgrade && !upgrade_allowed(m, n, stamp, s)) {
+		refuse(m, n, handle, -CORE_EDEADLK, s);
+		return;
+	}
+	if (!stamp)
+		stamp = ++m->shard[msg->shard].stamp;
+	else if (token_epoch(stamp) == m->shard[msg->shard].epoch)
+		m->shard[msg->shard].stamp = max_u64(m->shard[msg->shard].stamp, stamp);
+	c->upgrade = upgrade;
+	c->wanted = msg->wanted;
+	claim_wait(m, r, handle, stamp);
+}
+
+/* The very statement that the master knows already. */
+static void take_repeated(struct master *m, name_t n, uint32_t handle, const struct msg *msg, struct step *s)
+{
+	struct master_name *r = record_of(m, n);
+	struct master_claim *c = claim_at(m, handle);
+	bool seen = msg->seen == c->range.first;
+
+	if (seen)
+		c->told_lost = false;
+	if (!msg->wanted || c->waiting) {
+		struct msg again = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first };
+
+		if (c->held > c->keep && c->peer)
+			claim_answer(m, n, c, s, &again);
+		stamp_say(m, n, c, s);
+		return;
+	}
+	if (!seen && c->held) {
+		if (!NEVER(msg->seen > c->range.first))
+			claim_grant_say(m, n, c, 0, s);
+		return;
+	}
+	c->wanted = msg->wanted;                 /* more tokens for what it has */
+	claim_wait(m, r, handle, ++m->shard[msg->shard].stamp);
+	grant_serve(m, n, s);
+}
+
+/* While the shard is not open the member is the truth. Afterwards it cannot have more than was granted. */
+static bool held_possible(const struct master *m, const struct master_claim *c, const struct msg *msg)
+{
+	return !(m->open & shard_bit(msg->shard)) || msg->held <= (c ? c->held : 0);
+}
+
+static void take_statement(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
+{
+	uint32_t limit = msg->limit ? msg->limit : MSG_WEIGHT_ALL;
+	struct master_name *r = record_of(m, n);
+	uint32_t handle = claim_find(m, r, peer);
+	struct master_claim *c = claim_at(m, handle);
+
+	if (c)
+		c->round = m->peers->v[peer].round;
+	if (c && msg->number < c->number)
+		return;
+	if (c && msg->number == c->number) {
+		take_repeated(m, n, handle, msg, s);
+		return;
+	}
+	if (!held_possible(m, c, msg))
+		return;
+	r = record_make(m, n, limit);
+	if (r->limit != limit) {
+		struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EINVAL, .number = msg->number, .key = msg->key,
+				       .key_len = msg->key_len, .shard = msg->shard, .epoch = msg->epoch,
+				       .from = m->self, .to = msg->from };
+		step_send(s, &refused);
+		record_drop_if_idle(m, n);
+		return;
+	}
+	if (!c) {
+		handle = claim_make(m, n, r, peer);
+		c = claim_at(m, handle);
+		c->round = m->peers->v[peer].round;
+		c->range = msg->range;
+		c->granted_at = s->now;
+	} else {
+		grant_settle(m, r, c, msg, s->now);
+		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
+			c->range = msg->range;
+	}
+	c->number = msg->number;
+	claim_hold(m, r, c, msg->held);
+	if (c->keep >= msg->held)
+		c->keep = CLAIM_KEEP_ALL;
+	r->known |= msg->held > 0;
+	if (msg->wanted)
+		take_wanted(m, n, handle, msg, s);
+	else
+		claim_wait_not(m, r, handle);
+	if (m->open & shard_bit(msg->shard))
+		grant_serve(m, n, s);
+	else if (!(m->raise & shard_bit(msg->shard)))
+		record_list(m, n);
+	if (names_at(m->names, n)->record && (handle = claim_find(m, record_of(m, n), peer)))
+		stamp_say(m, n, claim_at(m, handle), s);
+}
+
+/* Forgets the claim. */
+static void take_release(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
+{
+	struct master_name *r = n ? record_of(m, n) : NULL;
+	uint32_t handle = claim_find(m, r, peer);
+	struct master_claim *c = claim_at(m, handle);
+
+	if (c && c->number <= msg->number) {
+		grant_settle(m, r, c, msg, s->now);
+		claim_drop(m, n, handle);
+		if (r->first || r->upgrade)
+			record_list(m, n);
+		record_drop_if_idle(m, n);
 	}
 	struct msg released = {
 		.kind = MSG_RELEASED, .key = msg->key, .key_len = msg->key_len, .shard = msg->shard,
-		.epoch = sh->epoch, .from = m->self, .to = msg->from, .number = msg->number,
+		.epoch = m->shard[msg->shard].epoch, .from = m->self, .to = msg->from, .number = msg->number,
 	};
-	msg_put(s->queue, &released);
+	step_send(s, &released);
 }
 
 /*
- * What a member has is the truth, and the master's own record of an older reign is not. Of this
- * reign the master knows more: what it has granted since is on top of what the member says (S10).
+ * The member has said all. What it did not mention in this connection it has not: a restarted
+ * daemon's waiting claims, and releases that its predecessor had not got an answer to.
  */
-static void take_held(struct master *m, name_t n, unsigned member, const struct msg *msg, struct step *s)
+static void take_synced(struct master *m, unsigned peer, unsigned shard, struct step *s)
 {
-	struct master_shard *sh = &m->shard[msg->shard];
-	struct master_claim *c = claim_make(m, n);
+	struct peer *p = &m->peers->v[peer];
+	uint32_t next;
 
-	if (NEVER(!range_valid(msg->range)))
-		return;
-	if (c->flags & CLAIM_HELD && (token_epoch(c->range.first) == sh->epoch || c->range.first == msg->range.first))
-		return;
-	c->member = (uint16_t)member;
-	c->number = msg->number;
-	c->range = msg->range;
-	c->granted_at = s->now;
-	c->flags = (uint16_t)((c->flags & CLAIM_LISTED) | CLAIM_HELD);
-}
-
-static void take_sync(struct master *m, name_t n, unsigned member, const struct msg *msg, struct step *s)
-{
-	if (m->raise & shard_bit(msg->shard))
-		return;
-	if (msg->last) {
-		m->member[member].synced |= shard_bit(msg->shard);
-		shard_open_when_synced(m, msg->shard);
+	/* The first words were lost, or said to an earlier epoch. */
+	if (!(p->hearing & shard_bit(shard))) {
+		p->ask |= shard_bit(shard);
 		return;
 	}
-	if (msg->held)
-		take_held(m, n, member, msg, s);
-	if (msg->wanted)
-		take_claim(m, n, member, msg, s);
-	if (!msg->held && !msg->wanted)
-		take_release(m, n, member, msg, s);
+	for (uint32_t i = peer ? p->claims : 0; i; i = next) {
+		struct master_claim *c = claim_at(m, i);
+		name_t n = c->name;
+
+		next = c->peer_next;
+		if (names_at(m->names, n)->shard != shard || c->round == p->round)
+			continue;
+		struct master_name *r = record_of(m, n);
+		if (c->held)
+			grant_void(m, shard, r, c);
+		claim_drop(m, n, i);
+		if (r->first || r->upgrade)
+			record_list(m, n);
+		record_drop_if_idle(m, n);
+	}
+	p->synced |= shard_bit(shard);
+	open_when_synced(m);
+	(void)s;
+}
+
+static void take_mark(struct master *m, name_t n, const struct msg *msg, core_nsec_t now)
+{
+	struct master_name *r = record_make(m, n, MSG_WEIGHT_ALL);
+
+	r->lost = true;
+	r->not_before = max_u64(r->not_before, now + min_u64(msg->used, m->lock_delay));
+}
+
+static void take_handover(struct master *m, const struct msg *msg)
+{
+	shard_set_t bit = shard_bit(msg->shard);
+
+	if (m->opening & bit && msg->number + 1 == m->shard[msg->shard].epoch && msg->flags & MSG_FLAG_CLEAN)
+		m->suspect &= ~bit;
 }
 
 void master_receive(struct master *m, const struct msg *msg, struct step *s)
 {
-	unsigned member = 0;
+	struct peer *p = peers_find(m->peers, msg->from.session);
+	shard_set_t bit = shard_bit(msg->shard);
 
-	while (member < m->members && !msg_peer_same(m->member[member].peer, msg->from))
-		member++;
-	if (member == m->members || msg->epoch != m->shard[msg->shard].epoch)
+	if (!p || !msg_peer_same(p->id, msg->from) || p->ended || msg->epoch != m->shard[msg->shard].epoch ||
+	    !((m->opening | m->open | m->raise) & bit))
 		return;
 
-	/* The member has the name, so it is in the table; were it on another node, it would be made here. */
-	name_t n = msg->last ? 0 : names_find(m->names, msg->key, msg->key_len);
-	if (NEVER(!n && !msg->last))
+	/* The member of this node has the name, so it is in the table; for another's the caller has put it there. */
+	name_t n = msg->key_len ? names_find(m->names, msg->key, msg->key_len) : 0;
+	unsigned peer = peers_index(m->peers, p);
+	if (NEVER(!n && msg->key_len))
 		return;
 	switch (msg->kind) {
 	case MSG_SYNC:
-		take_sync(m, n, member, msg, s);
+		if (msg->flags & MSG_FLAG_FIRST)
+			p->hearing |= bit;
+		else if (msg->last)
+			take_synced(m, peer, msg->shard, s);
+		else if (!msg->held && !msg->wanted)
+			take_release(m, n, peer, msg, s);
+		else
+			take_statement(m, n, peer, msg, s);
 		return;
 	case MSG_CLAIM:
-		if (!(m->raise & shard_bit(msg->shard)))
-			take_claim(m, n, member, msg, s);
+		take_statement(m, n, peer, msg, s);
 		return;
 	case MSG_RELEASE:
-		take_release(m, n, member, msg, s);
+		take_release(m, n, peer, msg, s);
+		return;
+	case MSG_MARK:
+		if (m->opening & bit)
+			take_mark(m, n, msg, s->now);
+		return;
+	case MSG_HANDOVER:
+		take_handover(m, msg);
 		return;
 	case MSG_GRANT:
 	case MSG_REFUSED:
 	case MSG_RELEASED:
+	case MSG_STAMP:
+	case MSG_REVOKE:
+	case MSG_REIGN:
 		(void)NEVER(true);
 		return;
 	}
 }
 
+/* --- Work --- */
+
+bool master_busy(const struct master *m)
+{
+	return m->open & m->ready || m->ended;
+}
+
+/* An exclusive holder that never released: what it guarded may be half done. */
+static void ended_claim_drop(struct master *m, struct peer *p, core_nsec_t now)
+{
+	uint32_t handle = p->claims;
+	struct master_claim *c = claim_at(m, handle);
+	name_t n = c->name;
+	struct master_name *r = record_of(m, n);
+	unsigned shard = names_at(m->names, n)->shard;
+
+	if (c->held)
+		grant_void(m, shard, r, c);
+	if (c->held == MSG_WEIGHT_ALL) {
+		r->lost = true;
+		r->not_before = now + m->lock_delay;
+	}
+	claim_drop(m, n, handle);
+	if (r->first || r->upgrade)
+		record_list(m, n);
+	record_drop_if_idle(m, n);
+}
+
+static void ended_work(struct master *m, struct step *s)
+{
+	unsigned i = 0;
+
+	while (!m->peers->v[i].ended)
+		i++;
+	struct peer *p = &m->peers->v[i];
+	if (p->claims) {
+		ended_claim_drop(m, p, s->now);
+		return;
+	}
+	if (p->link_wanted)
+		step_act(s, CORE_ACT_UNLINK)->send.session = p->id.session;
+	*p = (struct peer){ 0 };
+	m->ended--;
+}
+
+static name_t ready_get(struct master *m, unsigned shard)
+{
+	struct master_shard *sh = &m->shard[shard];
+	name_t n = sh->ready.first;
+	struct master_name *r = record_of(m, n);
+
+	core_assert(r && r->listed);
+	r->listed = false;
+	sh->ready.first = r->next;
+	if (!sh->ready.first) {
+		sh->ready.last = 0;
+		m->ready &= ~shard_bit(shard);
+	}
+	return n;
+}
+
 bool master_work(struct master *m, struct step *s)
 {
+	if (m->ended) {
+		ended_work(m, s);
+		return true;
+	}
 	if (!master_busy(m))
 		return false;
-
-	name_t n = waiting_get(m, (unsigned)__builtin_ctzll(m->open & m->waiting));
-	struct master_claim *c = claim_at(m, n);
-	if (c->flags & CLAIM_WAITING)
-		grant(m, n, c, s);
+	name_t n = ready_get(m, (unsigned)__builtin_ctzll(m->open & m->ready));
+	const struct master_name *r = record_of(m, n);
+	if (r->first || r->upgrade)
+		grant_serve(m, n, s);
 	else
-		claim_drop_if_idle(m, n);
+		record_drop_if_idle(m, n);
 	return true;
+}
+
+core_nsec_t master_tick(struct master *m, core_nsec_t now)
+{
+	core_nsec_t next = 0;
+
+	for (shard_set_t left = m->later & m->open; left; left &= left - 1) {
+		unsigned shard = (unsigned)__builtin_ctzll(left);
+		struct name_list *l = &m->shard[shard].later;
+
+		while (l->first && record_of(m, l->first)->not_before <= now) {
+			name_t n = l->first;
+			struct master_name *r = record_of(m, n);
+
+			l->first = r->next;
+			if (!l->first)
+				l->last = 0;
+			r->listed = false;
+			record_list(m, n);
+		}
+		if (!l->first)
+			m->later &= ~shard_bit(shard);
+		else if (!next || record_of(m, l->first)->not_before < next)
+			next = record_of(m, l->first)->not_before;
+	}
+	return next;
 }

@@ -2,16 +2,24 @@
 /*
  * The master of shards: queues claims and grants them. It knows of members only what they say.
  *
- * A shard of a master is in one of three sets, or in none:
+ * A shard of a master is in one of four sets, or in none:
  *
- *            master_reign()            all members synced            a counter ends
- *     (none) -------------> opening ------------------------> open ----------------> raise
- *                              ^                                                       |
- *                              '------------------- master_reign(), a higher epoch ----'
+ *            master_reign()       listed, all synced           a counter ends
+ *     (none) -------------> opening ------------------> open ----------------> raise
+ *       ^                      ^                          |                      |
+ *       |                      '------- master_reign(), a higher epoch ----------'
+ *       '-- frozen <-- master_yield(): the map names another
  *
- * opening: claims are queued, nothing is granted. open: granted in order of arrival. raise: the
- * epoch must rise before anything can be granted; claims are dropped, since every member will
- * state its claims anew when it syncs to the next epoch. Releases are taken in all three.
+ * opening: statements are taken, nothing is granted. open: granted in order of stamps. raise: the
+ * epoch must rise before anything can be granted; every member will state its claims anew when it
+ * syncs to the next epoch. frozen: only which holders were lost is kept, for the next master.
+ *
+ * Whom it needs before it opens (S4): whoever is in a list of the sessions that was asked for after
+ * the epoch had been seen in the map. Each of them syncs, or is missing in a later list, and then has ended.
+ *
+ * A reign is suspect if it knows only what living members hold, and not what became of names that
+ * nobody holds (S9): the first grant of each such name says so, after the lock-delay. It is not
+ * suspect if it is the first of all, or if the master before it, alive, has handed over.
  *
  * The caller reserves memory (master_reserve) before each message that may bring a claim.
  */
@@ -20,76 +28,113 @@
 
 #include "msg.h"
 #include "names.h"
+#include "peers.h"
 #include "pool.h"
 #include "shard.h"
 #include "step.h"
 
-#define MASTER_CLAIM_FLAGS(X)                                                                  \
-	X(HELD, 1)        /* the member owns `range`, as far as the master knows */            \
-	X(WAITING, 2)     /* the member waits for a grant: its first, or one more */           \
-	X(LISTED, 4)      /* the name is in its shard's list of waiting ones */
-
-enum master_claim_flag {
-#define X(name, bit) CLAIM_##name = bit,
-	MASTER_CLAIM_FLAGS(X)
-#undef X
-};
+#define CLAIM_KEEP_ALL UINT32_MAX
 
 /* One member's claim on a name. */
 struct master_claim {
-	name_t next;                     /* LISTED */
-	uint16_t member;
-	uint16_t flags;
-	union {
-		core_nsec_t granted_at;  /* HELD */
-		uint64_t stamp;          /* not HELD */
-	};
+	name_t name;
+	uint32_t next;                   /* of the name's claims */
+	uint32_t peer_next, peer_prev;   /* of the peer's */
+	uint32_t queue_next, queue_prev; /* WAITING, and not `upgrade` */
+	uint32_t held, wanted;           /* totals, a grant under way included */
+	uint32_t keep;                   /* it has been asked to hold no more than this */
+	uint16_t peer;                   /* its place in the table of peers */
+	uint16_t round;                  /* of the connection in which it was last stated */
+	bool waiting, upgrade;
+	bool told_lost;                  /* the grant said LOST, and has not been seen yet */
 	uint64_t number;
-	struct core_range range;
+	uint64_t stamp;                  /* waiting */
+	struct core_range range;         /* held */
+	core_nsec_t granted_at;
 };
 
-struct master_member {
-	struct msg_peer peer;
-	shard_set_t synced;              /* has told all in the shard's present epoch */
+struct master_name {
+	name_t next;                     /* LISTED: in its shard's list of names to look at, or to look at later */
+	name_t shard_next, shard_prev;   /* all of the shard */
+	uint32_t limit;
+	uint64_t held;                   /* the sum over its claims */
+	core_nsec_t not_before;          /* lock-delay */
+	uint32_t claims;
+	uint32_t first, last;            /* those that wait, by stamp */
+	uint32_t upgrade;                /* goes before them */
+	bool listed;
+	bool lost;                       /* a holder's session has ended, or its grant said so and was not seen */
+	bool known;                      /* granted, or synced as held, in this reign: not suspect */
 };
 
-/* With the embedded store the only session is our own. */
-#define MASTER_MEMBERS_MAX 1
+struct name_list {
+	name_t first, last;
+};
 
 struct master_shard {
-	uint32_t epoch;                  /* 0: never ours */
-	name_t waiting_first, waiting_last;
-	uint64_t floor;                  /* the highest token that a forgotten name has used in this epoch */
+	uint32_t epoch;                  /* of our reign; when frozen, of the last. 0: never ours */
+	name_t names;
+	struct name_list ready, later;
+	uint64_t floor;                  /* the highest token used in this epoch, but for what exclusive holders own */
 	uint64_t stamp;                  /* the last one given */
+	core_nsec_t not_before;          /* of suspect names */
 };
 
 struct master {
 	struct names *names;
+	struct peers *peers;
 	struct msg_peer self;
-	struct pool claims;
-	unsigned members;
-	struct master_member member[MASTER_MEMBERS_MAX];
-	shard_set_t opening, open, raise;
-	shard_set_t waiting;             /* has a list of waiting names */
+	struct pool records, claims;
+	core_nsec_t lock_delay;
+	core_nsec_t now;                 /* as the caller last said */
+	shard_set_t opening, open, raise, frozen;
+	shard_set_t listed;              /* a list of the sessions was asked for after the epoch was seen */
+	shard_set_t suspect;
+	shard_set_t ready, later;        /* those lists are not empty */
 	shard_set_t opened;              /* opened since the caller last cleared this */
+	shard_set_t telling;             /* frozen, and the next master is being told */
+	unsigned telling_shard;          /* whose names the walk is at; CORE_SHARDS: none */
+	name_t telling_at;
+	uint32_t telling_epoch[CORE_SHARDS];
+	struct msg_peer telling_to[CORE_SHARDS];
+	unsigned ended;                  /* peers whose claims are still to be dropped */
 	struct master_shard shard[CORE_SHARDS];
 };
 
-void master_init(struct master *m, const struct core_memory *mem, struct names *names);
+void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers);
 void master_done(struct master *m);
+void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay);
 
-/* Who we are, and whom we need before we grant: the sessions that were there after the map was read. */
-void master_begin(struct master *m, struct msg_peer self, const struct msg_peer *members, unsigned n);
+/*
+ * The map in the store names us for this epoch, higher than the last. alone: no other session can be.
+ */
+void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone);
 
-/* The map in the store names us for this epoch, higher than the last. */
-void master_reign(struct master *m, unsigned shard, uint32_t epoch);
+/* The map names another. */
+void master_yield(struct master *m, unsigned shard);
+
+/* The shards in `listed` may open once all listed peers have synced. */
+void master_listed(struct master *m, shard_set_t shards);
+
+/* The session has ended, or will not be heard of again: its claims are dropped, as work. */
+void master_ended(struct master *m, struct peer *p);
+
+/* The next master of these frozen shards, to whom this node's member is syncing: is told first. */
+void master_tell(struct master *m, unsigned shard, struct msg_peer to, uint32_t epoch);
+
+/* Our session is over: nothing is ours, nothing is known. */
+void master_lapse(struct master *m);
 
 /* -ENOMEM */
 int master_reserve(struct master *m);
 void master_receive(struct master *m, const struct msg *msg, struct step *s);
 
-/* Serves one that waits. false: there was none. */
+/* A piece of work. false: there was none. */
+bool master_tell_work(struct master *m, struct step *s);
 bool master_work(struct master *m, struct step *s);
 bool master_busy(const struct master *m);
+
+/* Names whose lock-delay is over become work; returns when the next one is, 0: never. */
+core_nsec_t master_tick(struct master *m, core_nsec_t now);
 
 #endif

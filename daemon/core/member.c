@@ -3,11 +3,12 @@
 
 #include "range.h"
 
-void member_init(struct member *m, const struct core_memory *mem, struct names *names)
+void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers)
 {
 	memset(m, 0, sizeof *m);
 	m->mem = mem;
 	m->names = names;
+	m->peers = peers;
 }
 
 void member_done(struct member *m)
@@ -26,14 +27,40 @@ void member_begin(struct member *m, struct msg_peer self)
 	m->self = self;
 }
 
+static void sync_begin(struct member *m, shard_set_t shards)
+{
+	m->told |= shards;
+	m->syncing |= shards;
+	m->beginning |= shards;
+	m->begun |= shards;
+	if (shards)
+		m->cursor = 0;
+}
+
+static bool master_linked(const struct member *m, unsigned shard)
+{
+	const struct peer *p = m->epoch[shard] ? peers_find(m->peers, m->master[shard].session) : NULL;
+
+	return peer_linked(m->peers, p) && msg_peer_same(p->id, m->master[shard]);
+}
+
 void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch)
 {
 	core_assert(epoch > m->epoch[shard]);
 	m->epoch[shard] = epoch;
 	m->master[shard] = master;
-	m->synced &= ~shard_bit(shard);
-	m->syncing |= shard_bit(shard);
-	m->cursor = 0;
+	m->told &= ~shard_bit(shard);
+	m->syncing &= ~shard_bit(shard);
+	m->beginning &= ~shard_bit(shard);
+	if (master_linked(m, shard))
+		sync_begin(m, shard_bit(shard));
+}
+
+void member_linked(struct member *m, uint64_t session)
+{
+	for (unsigned i = 0; i < CORE_SHARDS; i++)
+		if (m->master[i].session == session && master_linked(m, i))
+			sync_begin(m, shard_bit(i));
 }
 
 bool member_busy(const struct member *m)
@@ -43,7 +70,7 @@ bool member_busy(const struct member *m)
 
 bool member_ending(const struct member *m)
 {
-	return m->syncing && m->cursor / MEMBER_PIECE >= m->pieces_max;
+	return m->syncing && (m->beginning || m->cursor / MEMBER_PIECE >= m->pieces_max);
 }
 
 /* --- Leases by ref --- */
@@ -162,43 +189,25 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 	struct msg msg = {
 		.kind = kind, .key = name->key, .key_len = name->len, .shard = name->shard,
 		.from = m->self, .to = m->master[name->shard], .epoch = m->epoch[name->shard],
-		.number = l->number, .stamp = l->stamp, .seen = l->range.first,
+		.number = l->number, .stamp = l->stamp, .seen = l->range.first, .used = l->range.count,
+		.held = l->held, .wanted = l->wanted, .limit = l->limit, .flags = l->upgrade ? MSG_FLAG_UPGRADE : 0,
 	};
 
-	switch ((enum lease_state)l->state) {
-	case LEASE_NONE:
-		(void)NEVER(true);
-		break;
-	case LEASE_WAITING:
-		msg.wanted = MSG_WEIGHT_ALL;
-		break;
-	case LEASE_HELD:
-		msg.held = MSG_WEIGHT_ALL;
+	if (l->held)
 		msg.range = l->range;
-		break;
-	case LEASE_REFILLING:
-		msg.held = msg.wanted = MSG_WEIGHT_ALL;
-		msg.range = l->range;
-		break;
-	case LEASE_RELEASING:
-		msg.used = l->range.count;
-		break;
-	}
+	core_assert(l->state != LEASE_NONE);
 	return msg;
 }
 
-static bool master_knows(const struct member *m, const struct lease *l)
-{
-	return (m->syncing | m->synced) & shard_bit(names_at(m->names, l->name)->shard);
-}
-
-/* If the shard has no master yet, its sync will tell. */
+/* If the shard has no master yet, or there is no way to it, the sync will tell. */
 static void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s)
 {
-	if (!master_knows(m, l))
+	unsigned shard = names_at(m->names, l->name)->shard;
+
+	if (!(m->told & shard_bit(shard)) || !master_linked(m, shard))
 		return;
 	struct msg msg = msg_of(m, kind, l);
-	msg_put(s->queue, &msg);
+	step_send(s, &msg);
 }
 
 static void tell_last(struct member *m, struct step *s)
@@ -210,15 +219,30 @@ static void tell_last(struct member *m, struct step *s)
 	};
 
 	m->syncing &= ~shard_bit(shard);
-	m->synced |= shard_bit(shard);
-	msg_put(s->queue, &msg);
+	step_send(s, &msg);
+}
+
+static void tell_first(struct member *m, struct step *s)
+{
+	unsigned shard = (unsigned)__builtin_ctzll(m->beginning);
+	struct msg msg = {
+		.kind = MSG_SYNC, .flags = MSG_FLAG_FIRST, .shard = (uint8_t)shard,
+		.from = m->self, .to = m->master[shard], .epoch = m->epoch[shard],
+	};
+
+	m->beginning &= ~shard_bit(shard);
+	step_send(s, &msg);
 }
 
 bool member_work(struct member *m, struct step *s)
 {
 	if (!m->syncing)
 		return false;
-	if (member_ending(m)) {
+	if (m->beginning) {
+		tell_first(m, s);
+		return true;
+	}
+	if (m->cursor / MEMBER_PIECE >= m->pieces_max) {
 		tell_last(m, s);
 		return true;
 	}
@@ -239,11 +263,20 @@ static bool key_valid(const void *key, uint16_t len, core_ref_t ref)
 	return key && len && len <= CORE_KEY_MAX && ref < CORE_REFS;
 }
 
+/* Of a lock one may have all or one, of a semaphore any number. */
+static bool weight_valid(uint32_t weight, uint32_t limit)
+{
+	if (!limit || limit == MSG_WEIGHT_ALL)
+		return weight <= 1 || weight == MSG_WEIGHT_ALL;
+	return weight <= limit;
+}
+
 int member_adopt(struct member *m, const struct core_event *ev)
 {
 	struct lease *l;
 
-	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range))
+	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) ||
+	    !weight_valid(ev->adopt.weight, ev->adopt.limit))
 		return -CORE_EINVAL;
 	if (lease_state(lease_at(m, ev->adopt.ref)) != LEASE_NONE)
 		return -CORE_EALREADY;
@@ -254,6 +287,8 @@ int member_adopt(struct member *m, const struct core_event *ev)
 	m->number = max_u64(m->number, ev->adopt.number);
 	l->number = ev->adopt.number ? ev->adopt.number : ++m->number;
 	l->range = ev->adopt.range;
+	l->limit = ev->adopt.limit ? ev->adopt.limit : MSG_WEIGHT_ALL;
+	l->held = ev->adopt.weight ? ev->adopt.weight : l->limit;
 	if (token_epoch(l->range.first) > m->held_epoch)
 		m->held_epoch = token_epoch(l->range.first);
 	lease_become(m, l, LEASE_HELD);
@@ -264,7 +299,8 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 {
 	struct lease *l;
 
-	if (!key_valid(ev->claim.key, ev->claim.key_len, ev->claim.ref))
+	if (!key_valid(ev->claim.key, ev->claim.key_len, ev->claim.ref) ||
+	    !weight_valid(ev->claim.weight, ev->claim.limit))
 		return -CORE_EINVAL;
 	switch (lease_state(lease_at(m, ev->claim.ref))) {
 	case LEASE_NONE:
@@ -281,6 +317,8 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 		return r;
 
 	l->number = ++m->number;
+	l->limit = ev->claim.limit ? ev->claim.limit : MSG_WEIGHT_ALL;
+	l->wanted = ev->claim.weight ? ev->claim.weight : l->limit;
 	lease_become(m, l, LEASE_WAITING);
 	tell(m, MSG_CLAIM, l, s);
 	return 0;
@@ -310,6 +348,7 @@ int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *
 	}
 	used_clamp(m, l, used);
 	m->refills++;
+	l->wanted = l->held;
 	lease_become(m, l, LEASE_REFILLING);
 	tell(m, MSG_CLAIM, l, s);
 	return 0;
@@ -319,6 +358,8 @@ static void release_held(struct member *m, core_ref_t ref, struct lease *l, uint
 {
 	l->range.count = used_clamp(m, l, used);
 	m->releases++;
+	l->held = l->wanted = 0;
+	l->upgrade = false;
 	lease_become(m, l, LEASE_RELEASING);
 #ifndef CORE_BREAK_LEDGER
 	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
@@ -328,8 +369,9 @@ static void release_held(struct member *m, core_ref_t ref, struct lease *l, uint
 
 static void release_waiting(struct member *m, core_ref_t ref, struct lease *l, struct step *s)
 {
+	l->wanted = 0;
 	lease_become(m, l, LEASE_RELEASING);
-	if (master_knows(m, l)) {
+	if (m->told & shard_bit(names_at(m->names, l->name)->shard)) {
 		tell(m, MSG_RELEASE, l, s);
 		return;
 	}
@@ -357,24 +399,119 @@ int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step 
 	return -CORE_EALREADY;
 }
 
+static int change_judge(const struct lease *l, const struct core_event *ev)
+{
+	uint32_t held = ev->change.held, wanted = ev->change.wanted;
+
+	if (lease_state(l) == LEASE_NONE)
+		return -CORE_ENOENT;
+	if (l->state == LEASE_RELEASING || held > l->held || (wanted && wanted <= held) ||
+	    !weight_valid(held, l->limit) || !weight_valid(wanted, l->limit))
+		return -CORE_EINVAL;
+	if (ev->change.upgrade && (l->limit != MSG_WEIGHT_ALL || wanted != MSG_WEIGHT_ALL || !held))
+		return -CORE_EINVAL;
+	if (held == l->held && wanted == l->wanted && ev->change.upgrade == l->upgrade)
+		return -CORE_EALREADY;
+	return 0;
+}
+
+/* Less is held: the ledger first (S8). The tokens not used are the master's again. */
+static void lower(struct member *m, core_ref_t ref, struct lease *l, uint32_t held, uint64_t used, struct step *s)
+{
+	l->range.count = max_u64(held ? 1 : 0, used_clamp(m, l, used));
+	l->held = held;
+	struct core_action *a = step_act(s, held ? CORE_ACT_CHANGED : CORE_ACT_LEDGER_RELEASE);
+	a->name.ref = ref;
+	a->name.range = l->range;
+	a->name.weight = held;
+}
+
+int member_change(struct member *m, const struct core_event *ev, struct step *s)
+{
+	core_ref_t ref = ev->change.ref;
+	struct lease *l = lease_at(m, ref);
+	int r = change_judge(l, ev);
+
+	if (r < 0)
+		return r;
+	if (!ev->change.held && !ev->change.wanted)
+		return member_release(m, ref, ev->change.used, s);
+	if (ev->change.held < l->held)
+		lower(m, ref, l, ev->change.held, ev->change.used, s);
+	if (!l->wanted)
+		l->stamp = 0;                    /* a new place in the queue; one that waits keeps its own */
+	l->wanted = ev->change.wanted;
+	l->upgrade = ev->change.upgrade;
+	l->number = ++m->number;
+	lease_become(m, l, !l->held ? LEASE_WAITING : l->wanted ? LEASE_REFILLING : LEASE_HELD);
+	tell(m, MSG_CLAIM, l, s);
+	return 0;
+}
+
+void member_renumber(struct member *m)
+{
+	m->number = max_u64(m->number, (uint64_t)(m->self.incarnation - 1) << 40);
+	for (core_ref_t ref = 0; ref / MEMBER_PIECE < m->pieces_max; ref++) {
+		struct lease *l = lease_at(m, ref);
+
+		if (!l)
+			ref += MEMBER_PIECE - 1;
+		else if (l->state != LEASE_NONE)
+			l->number = ++m->number;
+	}
+}
+
+void member_lapse(struct member *m)
+{
+	for (core_ref_t ref = 0; ref / MEMBER_PIECE < m->pieces_max; ref++) {
+		struct lease *l = lease_at(m, ref);
+
+		if (!l) {
+			ref += MEMBER_PIECE - 1;
+			continue;
+		}
+		if (l->state == LEASE_NONE)
+			continue;
+		if (l->state == LEASE_WAITING) {
+			l->stamp = 0;
+			l->range = (struct core_range){ 0 };
+			l->number = ++m->number;
+			continue;
+		}
+		lease_become(m, l, LEASE_NONE);
+		lease_drop(m, ref);
+	}
+	memset(m->epoch, 0, sizeof m->epoch);
+	memset(m->master, 0, sizeof m->master);
+	m->told = m->syncing = m->beginning = m->begun = 0;
+}
+
 /* --- What masters answer --- */
 
 static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
 {
-	bool newer = msg->range.first >= l->range.first + l->range.count;
+	bool refill = l->wanted == l->held;
+	bool newer = msg->range.first >= (refill ? l->range.first + l->range.count : l->range.first + 1);
 
 #ifdef CORE_BREAK_REFILL
 	newer = true;
 #endif
-	if (!(m->synced & shard_bit(msg->shard)))
+	if (!(m->told & shard_bit(msg->shard)))
 		return;
 #ifndef CORE_BREAK_WAITS
-	if (l->state != LEASE_WAITING && l->state != LEASE_REFILLING)
+	if ((l->state != LEASE_WAITING && l->state != LEASE_REFILLING) || msg->held != l->wanted)
 		return;
 #endif
-	if (NEVER(!newer || !range_valid(msg->range) || token_epoch(msg->range.first) != msg->epoch))
+	if (NEVER(!newer || !range_valid(msg->range)))
 		return;
+#ifndef CORE_BREAK_STALE_EPOCH
+	if (NEVER(token_epoch(msg->range.first) != msg->epoch))
+		return;
+#endif
 	l->range = msg->range;
+	l->held = msg->held;
+	l->wanted = 0;
+	l->upgrade = false;
 	if (msg->stamp)
 		l->stamp = msg->stamp;
 	m->grants++;
@@ -390,6 +527,8 @@ static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const 
 		a->name.ref = ref;
 		a->name.range = l->range;
 		a->name.number = l->number;
+		a->name.weight = l->held;
+		a->name.lost = msg->flags & MSG_FLAG_LOST;
 	}
 }
 
@@ -398,6 +537,8 @@ static void take_refused(struct member *m, core_ref_t ref, struct lease *l, cons
 	if (l->state != LEASE_WAITING && l->state != LEASE_REFILLING)
 		return;
 	bool held = l->state == LEASE_REFILLING;
+	l->wanted = 0;
+	l->upgrade = false;
 	lease_become(m, l, held ? LEASE_HELD : LEASE_NONE);
 	if (!held)
 		lease_drop(m, ref);
@@ -417,15 +558,51 @@ static void take_released(struct member *m, core_ref_t ref, struct lease *l, str
 #endif
 }
 
+/* It may keep so much; of what it holds by another grant by now the master will say so anew. */
+static void take_revoke(core_ref_t ref, const struct lease *l, const struct msg *msg, struct step *s)
+{
+	if (l->range.first != msg->seen || l->held <= msg->held)
+		return;
+	struct core_action *a = step_act(s, CORE_ACT_REVOKE);
+	a->name.ref = ref;
+	a->name.weight = msg->held;
+}
+
+/* The master asks for a sync to the epoch that the map has told us of; another the map will tell of first. */
+static void take_reign(struct member *m, const struct msg *msg)
+{
+	if (master_linked(m, msg->shard))
+		sync_begin(m, shard_bit(msg->shard));
+}
+
+static bool of_present_master(const struct member *m, const struct msg *msg)
+{
+#ifdef CORE_BREAK_STALE_EPOCH
+	if (msg->kind == MSG_GRANT)
+		return true;
+#endif
+	return msg_peer_same(msg->from, m->master[msg->shard]) && msg->epoch == m->epoch[msg->shard];
+}
+
 void member_receive(struct member *m, const struct msg *msg, struct step *s)
 {
-	if (!msg_peer_same(msg->from, m->master[msg->shard]) || msg->epoch != m->epoch[msg->shard])
+	if (!of_present_master(m, msg))
 		return;
+	if (msg->kind == MSG_REIGN) {
+		take_reign(m, msg);
+		return;
+	}
 
 	name_t n = names_find(m->names, msg->key, msg->key_len);
 	core_ref_t ref = n ? names_at(m->names, n)->ref : CORE_REF_NONE;
 	struct lease *l = ref == CORE_REF_NONE ? NULL : lease_at(m, ref);
-	if (!l || l->number != msg->number)
+	if (!l)
+		return;
+	if (msg->kind == MSG_REVOKE) {
+		take_revoke(ref, l, msg, s);
+		return;
+	}
+	if (l->number != msg->number)
 		return;
 	switch (msg->kind) {
 	case MSG_GRANT:
@@ -437,9 +614,16 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 	case MSG_RELEASED:
 		take_released(m, ref, l, s);
 		return;
+	case MSG_STAMP:
+		l->stamp = msg->stamp;
+		return;
+	case MSG_REVOKE:
+	case MSG_REIGN:
 	case MSG_SYNC:
 	case MSG_CLAIM:
 	case MSG_RELEASE:
+	case MSG_HANDOVER:
+	case MSG_MARK:
 		(void)NEVER(true);
 		return;
 	}

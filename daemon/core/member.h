@@ -2,23 +2,28 @@
 /*
  * The member: what this node claims and holds. It is the ground truth that masters are told (S4).
  *
- *   state      the ledger has it   leaves by
- *   NONE       -                   claim -> WAITING; adopt -> HELD
- *   WAITING    no                  GRANT -> HELD; REFUSED -> NONE; release -> RELEASING, or NONE if no master knows
- *   HELD       yes                 refill -> REFILLING; release -> RELEASING
- *   REFILLING  yes                 GRANT, REFUSED -> HELD; release -> RELEASING
- *   RELEASING  no                  RELEASED -> NONE
+ *   state      holds  waits  leaves by
+ *   NONE       -      -      claim -> WAITING; adopt -> HELD
+ *   WAITING    -      yes    GRANT -> HELD; REFUSED -> NONE; release -> RELEASING, or NONE if no master knows
+ *   HELD       yes    -      refill, change -> REFILLING; change -> WAITING; release -> RELEASING
+ *   REFILLING  yes    yes    GRANT, REFUSED -> HELD; change -> HELD, WAITING; release -> RELEASING
+ *   RELEASING  -      -      RELEASED -> NONE
+ *
+ * What holds is in the ledger. Every change of what is held or waited for takes a new claim number,
+ * but for a refill, which is told from its grant by the first token.
  *
  * A shard has a master once the map says so, and must then be synced: the member tells of every
- * lease in it, a name a message, and that it was the last. It may claim and release meanwhile, since
- * what it says is always all that it has. Grants are taken only in an epoch it has synced to, and
- * only by a lease that waits with the very claim number (S5).
+ * lease in it, a name a message, and that it was the last. So it does once more whenever a new
+ * connection to the master has come up, and when the master asks. It may claim and release meanwhile,
+ * since what it says is always all that it has. Grants are taken only in the epoch that it last
+ * began to sync to, and only by a lease that waits with the very claim number (S5).
  */
 #ifndef DLOCK_CORE_MEMBER_H
 #define DLOCK_CORE_MEMBER_H
 
 #include "msg.h"
 #include "names.h"
+#include "peers.h"
 #include "shard.h"
 #include "step.h"
 
@@ -35,7 +40,10 @@ struct lease {
 	uint64_t number;                 /* of the claim */
 	uint64_t stamp;                  /* its place in the queue; 0: not told yet */
 	name_t name;
-	uint32_t state;
+	uint8_t state;
+	bool upgrade;                    /* of `wanted` */
+	uint32_t held, wanted;           /* totals */
+	uint32_t limit;
 };
 
 /* Refs are dense, so leases lie in an array, in pieces that come and go. */
@@ -49,12 +57,16 @@ struct member_piece {
 struct member {
 	const struct core_memory *mem;
 	struct names *names;
+	struct peers *peers;
 	struct msg_peer self;
 	struct member_piece *piece;
 	uint32_t pieces_max;
 	uint64_t number;                 /* the last claim number given */
 	uint32_t held_epoch;             /* the highest of what was adopted */
-	shard_set_t syncing, synced;
+	shard_set_t syncing;             /* the walk under way tells these */
+	shard_set_t beginning;           /* of these not even that has been said */
+	shard_set_t told;                /* the telling to the present epoch has begun */
+	shard_set_t begun;               /* have come into `syncing` since the caller last cleared this */
 	core_ref_t cursor;               /* of the walk that tells the leases in `syncing` */
 	uint32_t leases, waiting;
 	uint64_t grants, refills, releases, absurd;
@@ -62,25 +74,35 @@ struct member {
 	struct msg_peer master[CORE_SHARDS];
 };
 
-void member_init(struct member *m, const struct core_memory *mem, struct names *names);
+void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers);
 void member_done(struct member *m);
 void member_begin(struct member *m, struct msg_peer self);
+
+/* After an adoption: numbers above all of earlier incarnations, which masters may remember. */
+void member_renumber(struct member *m);
 
 /* The events, with core_step()'s errors. */
 int member_adopt(struct member *m, const struct core_event *ev);
 int member_claim(struct member *m, const struct core_event *ev, struct step *s);
 int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
 int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
+int member_change(struct member *m, const struct core_event *ev, struct step *s);
 
 /* The map says that `master` has the shard in this epoch, later than the last. */
 void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch);
+
+/* A connection to that session has come up. */
+void member_linked(struct member *m, uint64_t session);
+
+/* Nothing is held any more. What was waited for is waited for in the next session, behind all others. */
+void member_lapse(struct member *m);
 void member_receive(struct member *m, const struct msg *msg, struct step *s);
 
 /* Tells a master of the next lease. false: all are told. Little enough for a step to do many. */
 bool member_work(struct member *m, struct step *s);
 bool member_busy(const struct member *m);
 
-/* Every lease is told, and only the word that these were all is not: it needs no memory and no action. */
+/* What is to be said next is of no name: it needs no memory. */
 bool member_ending(const struct member *m);
 
 #endif

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What members and masters say to each other, and the queue for what both are on one node.
+ * What members and masters say to each other, and the queue for what both are on one node. Between
+ * nodes they go as frames (frame.h); docs/PROTOCOL.md says who sends what when.
  *
- *   SYNC      member -> master   in this epoch, of one name: I hold `range`, I wait, or I have
- *                                released; `last`: that was all of the shard (then without a name)
- *   CLAIM     member -> master   I have `held`, want `wanted`. wanted == held: more tokens for what I have
- *   GRANT     master -> member   claim `number` has `range`; its place in the queue was `stamp`
- *   REFUSED   master -> member   claim `number` cannot be served: `error`
+ *   SYNC      member -> master   in this epoch, of one name: all that I have of it; without a name:
+ *                                now I begin with this shard (flag FIRST), or that was all (`last`)
+ *   CLAIM     member -> master   I hold `held`, want `wanted`. wanted == held: more tokens for what I have
  *   RELEASE   member -> master   I have 0 now, and `used` so many of the tokens of grant `seen`
+ *   STAMP     master -> member   claim `number` waits, its place in the queue is `stamp`
+ *   GRANT     master -> member   claim `number` now holds `held`, and owns `range`
+ *   REFUSED   master -> member   claim `number` cannot be served: `error`
  *   RELEASED  master -> member   known; forget claim `number`
+ *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
+ *   REIGN     master -> member   I reign over the shard in this epoch: sync
+ *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
+ *   MARK      master -> master   of one name: its last holder was lost, and is not to be followed for `used` ns
  *
- * Every message states all that its sender has of the name (S10), so saying it again changes
- * nothing: a grant that the claim's `seen` does not reach is granted again as it was, a release
- * of what is not held is acknowledged. Only messages of the present epoch and of the very
- * session and incarnation are taken (S5).
+ * Every statement of a member's (SYNC, CLAIM, RELEASE) says all that it has of the name, in totals
+ * (S10), under the number of its claim. A number stands for one pair of held and wanted: whoever
+ * changes either takes a new number, and a grant is for exactly the number that it names. So saying
+ * something again changes nothing: a claim whose grant `seen` does not reach is granted again as it was,
+ * a release of what is not held is acknowledged, a grant that crossed a change is nobody's.
  */
 #ifndef DLOCK_CORE_MSG_H
 #define DLOCK_CORE_MSG_H
@@ -21,7 +28,9 @@
 #include "base.h"
 #include "core.h"
 
-#define MSG_KINDS(X) X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)
+#define MSG_KINDS(X)                                                                           \
+	X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)                            \
+	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK)
 
 enum msg_kind {
 #define X(name) MSG_##name,
@@ -29,7 +38,20 @@ enum msg_kind {
 #undef X
 };
 
-#define MSG_WEIGHT_ALL UINT32_MAX
+#define MSG_WEIGHT_ALL CORE_WEIGHT_ALL
+
+#define MSG_FLAGS(X)                                                                           \
+	X(LAST, 1)        /* SYNC: that was all */                                             \
+	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
+	X(FIRST, 16)      /* SYNC: all of the shard follows */                                 \
+	X(LOST, 4)        /* GRANT: what former holders left behind may be lost */             \
+	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */
+
+enum msg_flag {
+#define X(name, bit) MSG_FLAG_##name = bit,
+	MSG_FLAGS(X)
+#undef X
+};
 
 struct msg_peer {
 	uint64_t session;
@@ -41,10 +63,12 @@ struct msg {
 	uint8_t shard;
 	bool last;
 	uint16_t key_len;
+	uint16_t flags;
 	const void *key;                 /* belongs to the sender, valid until the message is taken */
 	struct msg_peer from, to;
 	uint32_t epoch;                  /* of the shard, as the sender knows it */
 	uint32_t held, wanted;           /* total weights; wanted 0: waits for nothing */
+	uint32_t limit;                  /* of the name; 0: all */
 	uint64_t number;                 /* of the claim, given by the member */
 	uint64_t stamp;                  /* its place in the queue: epoch << 40 | n; 0: none yet */
 	uint64_t seen;                   /* the last grant that the member has seen: its first token; 0: none */
@@ -53,8 +77,8 @@ struct msg {
 	int error;
 };
 
-/* An event leads to a claim and its grant, or a release and its acknowledgement: one waits at a time. */
-#define MSG_QUEUE_MAX 4
+/* One event leads to a handful of messages within the node; the rest is work for later. */
+#define MSG_QUEUE_MAX 16
 
 struct msg_queue {
 	unsigned first, n;

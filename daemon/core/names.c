@@ -186,7 +186,7 @@ void names_drop(struct names *t, name_t n)
 {
 	struct name *e = names_at(t, n);
 
-	if (e->ref != CORE_REF_NONE || e->claims)
+	if (e->ref != CORE_REF_NONE || e->record)
 		return;
 
 	uint32_t *link = bucket_of(t, e->key, e->len);

@@ -16,7 +16,7 @@ typedef uint32_t name_t;         /* size class above, handle in that class's poo
 
 struct name {
 	name_t next;                     /* in the bucket */
-	uint32_t claims;                 /* the master's record, a handle of its pool; 0: none */
+	uint32_t record;                 /* the master's, a handle of its pool; 0: none */
 	core_ref_t ref;                  /* the member's record, or CORE_REF_NONE */
 	uint16_t len;
 	uint8_t shard;

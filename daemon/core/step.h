@@ -5,11 +5,14 @@
 
 #include "core.h"
 #include "msg.h"
+#include "peers.h"
 
 struct step {
 	core_nsec_t now;
 	struct core_actions *actions;
 	struct msg_queue *queue;
+	struct peers *peers;             /* NULL: there is only this node */
+	uint8_t (*frame)[CORE_FRAME_MAX]; /* one for each action */
 };
 
 static inline struct core_action *step_act(struct step *s, enum core_action_kind kind)
@@ -20,5 +23,8 @@ static inline struct core_action *step_act(struct step *s, enum core_action_kind
 	*a = (struct core_action){ .kind = kind };
 	return a;
 }
+
+/* To this node by its queue, to another as a frame. Without a link it is dropped: the next link's sync says it. */
+void step_send(struct step *s, const struct msg *m);
 
 #endif

@@ -255,6 +255,20 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_TIMER:
 		loop_timer_set(n->loop, &n->core_timer, a->timer.when);
 		return;
+	case CORE_ACT_STORE_LIST:
+	case CORE_ACT_SEND:
+	case CORE_ACT_LINK:
+	case CORE_ACT_UNLINK:
+	case CORE_ACT_DEADLINE:
+	case CORE_ACT_JEOPARDY:
+	case CORE_ACT_LOSS:
+	case CORE_ACT_LAPSED:
+	case CORE_ACT_SESSION:
+	case CORE_ACT_REVOKE:
+	case CORE_ACT_CHANGED:
+	case CORE_ACT_DRAINED:
+		assert(!"this node is alone");
+		return;
 	case CORE_ACT_FATAL:
 		snprintf(n->failed, sizeof n->failed, "%s", a->node.why);
 		loop_stop(n->loop, 1);
@@ -306,6 +320,13 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		return;
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:
+	case CORE_EV_CHANGE:
+	case CORE_EV_LINK_UP:
+	case CORE_EV_LINK_DOWN:
+	case CORE_EV_RECV:
+	case CORE_EV_HINT:
+	case CORE_EV_LOSS_DONE:
+	case CORE_EV_DRAIN:
 		return;
 	}
 }

@@ -126,6 +126,15 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 		else
 			trace(r, " version %" PRIu64, ev->store.version);
 		break;
+	case CORE_EV_CHANGE:
+		trace(r, " %u %u %u", ev->change.ref, ev->change.held, ev->change.wanted);
+		break;
+	case CORE_EV_LINK_UP:
+	case CORE_EV_LINK_DOWN:
+	case CORE_EV_RECV:
+	case CORE_EV_HINT:
+	case CORE_EV_LOSS_DONE:
+	case CORE_EV_DRAIN:
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:
 		break;
@@ -179,6 +188,22 @@ static void trace_action(struct rig *r, const struct core_action *a)
 		break;
 	case CORE_ACT_REFUSED:
 		trace(r, " %u %s", a->name.ref, rig_errno_name(a->name.error));
+		break;
+	case CORE_ACT_STORE_LIST:
+	case CORE_ACT_SEND:
+	case CORE_ACT_LINK:
+	case CORE_ACT_UNLINK:
+	case CORE_ACT_DEADLINE:
+	case CORE_ACT_JEOPARDY:
+	case CORE_ACT_LOSS:
+	case CORE_ACT_LAPSED:
+	case CORE_ACT_SESSION:
+	case CORE_ACT_DRAINED:
+		fail_msg("a node that is alone does not %s", core_action_name(a->kind));
+		break;
+	case CORE_ACT_REVOKE:
+	case CORE_ACT_CHANGED:
+		trace(r, " %u %u", a->name.ref, a->name.weight);
 		break;
 	case CORE_ACT_TIMER:
 		trace(r, " in %" PRIu64 " ms", (a->timer.when - r->now) / 1000000);

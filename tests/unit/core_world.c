@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core_rig.h"
+#include "core/grant.h"
 #include "core/range.h"
 
 #define NAMES 24
@@ -184,8 +185,9 @@ static void judge_master(struct world *w, const struct core *c)
 			&c->member.piece[name->ref / MEMBER_PIECE].lease[name->ref % MEMBER_PIECE];
 		if (!l || (l->state != LEASE_HELD && l->state != LEASE_REFILLING) || !(c->master.open & shard_bit(name->shard)))
 			continue;
-		const struct master_claim *k = name->claims ? pool_at(&c->master.claims, name->claims) : NULL;
-		judge(w, k && k->flags & CLAIM_HELD && k->range.first == l->range.first, "an open shard's master does not know a lease");
+		const struct master_name *r = record_of(&c->master, n);
+		const struct master_claim *k = r && r->claims ? pool_at(&c->master.claims, r->claims) : NULL;
+		judge(w, k && k->held && k->range.first == l->range.first, "an open shard's master does not know a lease");
 	}
 }
 
@@ -272,6 +274,20 @@ static void do_action(struct world *w, const struct core_action *a)
 		return;
 	case CORE_ACT_TIMER:
 		w->node->timer = a->timer.when;
+		return;
+	case CORE_ACT_STORE_LIST:
+	case CORE_ACT_SEND:
+	case CORE_ACT_LINK:
+	case CORE_ACT_UNLINK:
+	case CORE_ACT_DEADLINE:
+	case CORE_ACT_JEOPARDY:
+	case CORE_ACT_LOSS:
+	case CORE_ACT_LAPSED:
+	case CORE_ACT_SESSION:
+	case CORE_ACT_REVOKE:
+	case CORE_ACT_CHANGED:
+	case CORE_ACT_DRAINED:
+		judge(w, false, "something that only a node among others does");
 		return;
 	case CORE_ACT_FATAL:
 		w->counts->fatal++;

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Little-endian numbers in bytes, for records and frames. */
+#ifndef DLOCK_CORE_BYTES_H
+#define DLOCK_CORE_BYTES_H
+
+#include "base.h"
+
+static inline uint64_t le_load(const uint8_t *p, unsigned n)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		v |= (uint64_t)p[i] << 8 * i;
+	return v;
+}
+
+static inline void le_store(uint8_t *p, unsigned n, uint64_t v)
+{
+	for (unsigned i = 0; i < n; i++)
+		p[i] = (uint8_t)(v >> 8 * i);
+}
+
+#endif

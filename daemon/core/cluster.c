@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "cluster.h"
+
+#include "coord.h"
+#include "core_int.h"
+#include "frame.h"
+#include "range.h"
+
+int cluster_start(struct core *c, const struct core_event *ev, struct step *s)
+{
+	struct cluster *cl = &c->cluster;
+	struct msg_peer self = { ev->start.session, ev->start.incarnation };
+	int r = peers_reserve(&c->peers);
+
+	if (r < 0)
+		return r;
+	if (!cl->observe.v)
+		cl->observe.v = c->mem.alloc(c->mem.arg, OBSERVE_MAX * sizeof *cl->observe.v);
+	if (!cl->nodes)
+		cl->nodes = c->mem.alloc(c->mem.arg, CORE_MEMBERS_MAX * sizeof *cl->nodes);
+	if (!cl->observe.v || !cl->nodes)
+		return -CORE_ENOMEM;
+	cl->on = true;
+	cl->conf = *ev->start.cluster;
+	session_start(&cl->session, &cl->conf, &cl->asks, c->mem.seed, self, ev->start.deadline, s);
+	peers_self(&c->peers)->id = cl->session.self;
+	member_begin(&c->member, cl->session.self);
+	if (ev->start.deadline)
+		member_renumber(&c->member);
+	master_begin(&c->master, cl->session.self, cl->conf.lock_delay);
+	return 0;
+}
+
+void cluster_done(struct core *c)
+{
+	struct cluster *cl = &c->cluster;
+
+	if (cl->observe.v)
+		c->mem.free(c->mem.arg, cl->observe.v, OBSERVE_MAX * sizeof *cl->observe.v);
+	if (cl->nodes)
+		c->mem.free(c->mem.arg, cl->nodes, CORE_MEMBERS_MAX * sizeof *cl->nodes);
+}
+
+static void superseded(struct core *c, struct step *s)
+{
+	struct core_action *a = step_act(s, CORE_ACT_FATAL);
+
+	a->node.error = -CORE_ESTALE;
+	a->node.why = "superseded: a later daemon has taken over this node's session";
+	c->reign.state = REIGN_DEAD;
+}
+
+/* --- The session --- */
+
+/* Links stay: the others' sessions are what they were. The next session starts from nothing. */
+static void lapsed(struct core *c)
+{
+	struct cluster *cl = &c->cluster;
+
+	member_lapse(&c->member);
+	master_lapse(&c->master);
+	for (unsigned i = 0; i < c->peers.n; i++) {
+		struct peer *p = &c->peers.v[i];
+		p->synced = p->hearing = p->ask = 0;
+		p->listed = p->ended = false;
+	}
+	cl->map = (struct clustermap){ 0 };
+	cl->map_version = 0;
+	cl->map_read = false;
+	cl->members_for = cl->members_want = cl->raise = 0;
+	cl->list_want = cl->beats_want = cl->beats_known = false;
+	for (unsigned i = ASK_MAP; i < ASK_N; i++)
+		ask_forget(&cl->asks, (enum ask_kind)i);
+}
+
+/* A new session has begun, or the first. */
+static void identity(struct core *c)
+{
+	struct msg_peer self = c->cluster.session.self;
+	struct peer *own = peers_self(&c->peers);
+
+	if (msg_peer_same(own->id, self))
+		return;
+	*own = (struct peer){ .id = self };
+	member_begin(&c->member, self);
+	master_begin(&c->master, self, c->cluster.conf.lock_delay);
+}
+
+/* --- The map --- */
+
+static bool serial_newer(const struct clustermap *a, const struct clustermap *b)
+{
+	return a->serial > b->serial;
+}
+
+static void reign_apply(struct core *c, unsigned shard, const struct map_reign *r)
+{
+	bool ours = msg_peer_same(r->master, c->cluster.session.self);
+
+#ifdef CORE_BREAK_NODE_KEY
+	ours = r->master.session == c->cluster.session.self.session;
+#endif
+	if (ours) {
+		master_reign(&c->master, shard, r->epoch, false);
+		c->cluster.members_want |= shard_bit(shard);
+	} else {
+		master_yield(&c->master, shard);
+	}
+	member_reign(&c->member, shard, r->master, r->epoch);
+}
+
+static void map_apply(struct core *c, const struct clustermap *m, uint64_t version)
+{
+	struct cluster *cl = &c->cluster;
+
+	if (cl->map_read && !serial_newer(m, &cl->map))
+		return;
+	for (unsigned i = 0; i < CORE_SHARDS; i++)
+		if (m->map.shard[i].epoch > c->member.epoch[i])
+			reign_apply(c, i, &m->map.shard[i]);
+	cl->raise &= ~cl->members_want;
+	cl->map = *m;
+	cl->map_version = version;
+	cl->list_want = true;
+}
+
+static void map_answer(struct core *c, const struct core_event *ev, struct step *s)
+{
+	struct clustermap m;
+
+	if (ev->store.error || c->cluster.session.state != SESSION_LIVE)
+		return;
+	if (ev->store.version) {
+		int e = clustermap_decode(ev->store.value, ev->store.value_len, &m);
+		if (e < 0) {
+			struct core_action *a = step_act(s, CORE_ACT_FATAL);
+			a->node.error = e;
+			a->node.why = "the map in the store is not one of a cluster of this version";
+			c->reign.state = REIGN_DEAD;
+			return;
+		}
+		map_apply(c, &m, ev->store.version);
+	} else {
+		c->cluster.list_want = true;
+	}
+	c->cluster.map_read = true;
+}
+
+/* --- The members --- */
+
+static void member_seen(struct core *c, const struct member_record *r, uint64_t version, core_nsec_t now)
+{
+	struct peer *p = peers_find(&c->peers, r->session);
+
+	if (!p)
+		p = peers_add(&c->peers, r->session);
+	if (!p)
+		return;
+	if (!p->since)
+		p->since = now;
+	if (!p->listed && peers_index(&c->peers, p))
+		p->ask = c->master.opening | c->master.open;
+	p->listed = true;
+	p->ended = false;
+	p->node = r->node;
+	p->record = version;
+	p->may_master = r->may_master;
+	p->drains = r->drains;
+}
+
+static bool key_session(const char *key, unsigned prefix, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < 16; i++) {
+		char ch = key[prefix + i];
+		if (!(ch >= '0' && ch <= '9') && !(ch >= 'a' && ch <= 'f'))
+			return false;
+		v = v << 4 | (uint64_t)(ch <= '9' ? ch - '0' : ch - 'a' + 10);
+	}
+	*ret = v;
+	return !key[prefix + 16];
+}
+
+static bool among(const struct core_event *ev, uint64_t session)
+{
+	uint64_t id;
+
+	for (uint32_t i = 0; i < ev->store.records_n; i++)
+		if (key_session(ev->store.records[i].key, sizeof MEMBER_PREFIX - 1, &id) && id == session)
+			return true;
+	return false;
+}
+
+static void members_answer(struct core *c, const struct core_event *ev, struct step *s)
+{
+	struct cluster *cl = &c->cluster;
+	struct member_record r;
+
+	if (ev->store.error || cl->session.state != SESSION_LIVE) {
+		cl->members_want |= cl->members_for;
+		cl->list_want = true;
+		cl->list_at = s->now + cl->conf.look / 4;
+		return;
+	}
+	for (unsigned i = 1; i < c->peers.n; i++)
+		if (c->peers.v[i].id.session && c->peers.v[i].since && !among(ev, c->peers.v[i].id.session))
+			master_ended(&c->master, &c->peers.v[i]);
+	for (uint32_t i = 0; i < ev->store.records_n; i++)
+		if (member_record_decode(ev->store.records[i].value, ev->store.records[i].value_len, &r) == 0)
+			member_seen(c, &r, ev->store.records[i].version, s->now);
+#ifdef CORE_BREAK_LIST_EARLY
+	cl->members_for = c->master.opening;
+#endif
+	master_listed(&c->master, cl->members_for & c->master.opening);
+	cl->members_for = 0;
+	cl->beats_known = false;
+	cl->beats_want = true;
+}
+
+/* --- Answers --- */
+
+int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
+{
+	int kind = ask_answered(&c->cluster.asks, ev->store.op), r;
+
+	if (kind < 0)
+		return kind;
+	switch ((enum ask_kind)kind) {
+	case ASK_BEAT:
+	case ASK_RECORD:
+		r = session_answer(&c->cluster.session, (enum ask_kind)kind, ev, s);
+		if (r == -CORE_ESTALE)
+			superseded(c, s);
+		else if (r > 0)
+			lapsed(c);
+		identity(c);
+		break;
+	case ASK_MAP:
+		map_answer(c, ev, s);
+		break;
+	case ASK_MEMBERS:
+		members_answer(c, ev, s);
+		break;
+	case ASK_PLAN:
+	case ASK_BEATS:
+	case ASK_BURY:
+		coord_answer(c, (enum ask_kind)kind, ev, s->now);
+		break;
+	case ASK_N:
+		break;
+	}
+	return 0;
+}
+
+/* --- Links and frames --- */
+
+void cluster_link_up(struct core *c, const struct core_event *ev)
+{
+	struct peer *p = peers_find(&c->peers, ev->link.session);
+
+	if (ev->link.session == c->cluster.session.self.session)
+		return;
+	if (!p)
+		p = peers_add(&c->peers, ev->link.session);
+	if (!p || p->ended || ev->link.conn <= p->conn_last || ev->link.incarnation < p->id.incarnation)
+		return;
+	p->conn = p->conn_last = ev->link.conn;
+	p->id.incarnation = ev->link.incarnation;
+	p->round++;
+	p->hearing = p->synced = 0;
+	if (!p->listed)
+		c->cluster.list_want = true;
+	member_linked(&c->member, p->id.session);
+}
+
+void cluster_link_down(struct core *c, const struct core_event *ev)
+{
+	struct peer *p = peers_find(&c->peers, ev->link.session);
+
+	if (!p || !peers_index(&c->peers, p) || p->conn != ev->link.conn)
+		return;
+	p->conn = 0;
+	if (!p->since)
+		*p = (struct peer){ 0 };
+}
+
+static bool frame_current(const struct peer *p, const struct core_event *ev, const struct frame *f)
+{
+#ifdef CORE_BREAK_OLD_CONN
+	(void)ev;
+	return f->msg.from.session == p->id.session;
+#endif
+	return p->conn && ev->recv.conn == p->conn && f->conn == p->conn && msg_peer_same(f->msg.from, p->id);
+}
+
+/* Whoever speaks of a reign that the map has not told us of knows a newer one. */
+static void epoch_look(struct core *c, const struct msg *m, core_nsec_t now)
+{
+	if (m->epoch > c->member.epoch[m->shard])
+		cluster_hint(c, now);
+}
+
+static int to_master(struct core *c, const struct msg *m, struct step *s)
+{
+	name_t n = 0;
+	int r = master_reserve(&c->master);
+
+	if (r == 0 && m->key_len)
+		r = names_make(&c->names, m->key, m->key_len, &n);
+	if (r < 0)
+		return r;
+	master_receive(&c->master, m, s);
+	if (n && (n = names_find(&c->names, m->key, m->key_len)))
+		names_drop(&c->names, n);
+	return 0;
+}
+
+int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
+{
+	struct peer *p = peers_find(&c->peers, ev->recv.session);
+	struct frame f;
+	int r = frame_decode(ev->recv.bytes, ev->recv.n, &f);
+
+	if (r < 0)
+		return r;
+	if (!p || !frame_current(p, ev, &f))
+		return 0;
+	if (!p->listed || c->cluster.session.state != SESSION_LIVE)
+		return 0;
+	epoch_look(c, &f.msg, s->now);
+	f.msg.to = c->cluster.session.self;
+	switch (f.msg.kind) {
+	case MSG_SYNC:
+	case MSG_CLAIM:
+	case MSG_RELEASE:
+	case MSG_HANDOVER:
+	case MSG_MARK:
+		if (!((c->master.opening | c->master.open | c->master.raise) & shard_bit(f.msg.shard)))
+			return 0;
+		return to_master(c, &f.msg, s);
+	case MSG_GRANT:
+	case MSG_REFUSED:
+	case MSG_RELEASED:
+	case MSG_STAMP:
+	case MSG_REVOKE:
+	case MSG_REIGN:
+		member_receive(&c->member, &f.msg, s);
+		return 0;
+	}
+	return 0;
+}
+
+void cluster_drain(struct core *c)
+{
+	c->cluster.session.drains = true;
+	c->cluster.session.record_stale = true;
+}
+
+void cluster_hint(struct core *c, core_nsec_t now)
+{
+	core_nsec_t soon = now + c->cluster.conf.look / 16;
+
+	if (c->cluster.look_at > soon)
+		c->cluster.look_at = soon;
+}
+
+/* --- Time --- */
+
+static void view_tick(struct core *c, struct step *s)
+{
+	struct cluster *cl = &c->cluster;
+	bool live = cl->session.state == SESSION_LIVE;
+
+#ifdef CORE_BREAK_MAP_EARLY
+	live |= cl->session.state == SESSION_ENROLLING;
+#endif
+	if (!live)
+		return;
+	if (!asking(&cl->asks, ASK_MAP) && s->now >= cl->look_at) {
+		ask_key(&cl->asks.v[ASK_MAP], MAP_KEY, 0);
+		ask_get(&cl->asks, ASK_MAP, s);
+		cl->look_at = s->now + cl->conf.look;
+	}
+	if ((cl->list_want || cl->members_want) && cl->map_read && !asking(&cl->asks, ASK_MEMBERS) && s->now >= cl->list_at) {
+		cl->list_want = false;
+		cl->members_for = cl->members_want;
+		cl->members_want = 0;
+		ask_key(&cl->asks.v[ASK_MEMBERS], MEMBER_PREFIX, 0);
+		ask_list(&cl->asks, ASK_MEMBERS, s);
+	}
+}
+
+/* Whom an opening shard still waits for is reminded with each look, and may have ended. */
+static void opening_look(struct core *c, core_nsec_t now)
+{
+	struct cluster *cl = &c->cluster;
+
+	if (!c->master.opening || now < cl->remind_at)
+		return;
+	for (unsigned i = 1; i < c->peers.n; i++)
+		if (c->peers.v[i].listed)
+			c->peers.v[i].ask |= c->master.opening & ~c->peers.v[i].synced & ~c->peers.v[i].hearing;
+	cl->list_want = true;
+	cl->remind_at = now + cl->conf.look;
+}
+
+static void drained_look(struct core *c, struct step *s)
+{
+	struct cluster *cl = &c->cluster;
+
+	if (!cl->session.drains || cl->drained || !cl->map_read || cl->session.record_stale ||
+	    asking(&cl->asks, ASK_RECORD) || c->member.syncing || c->master.telling)
+		return;
+	for (unsigned i = 0; i < CORE_SHARDS; i++)
+		if (cl->map.map.shard[i].master.session == cl->session.self.session)
+			return;
+	cl->drained = true;
+	step_act(s, CORE_ACT_DRAINED);
+}
+
+void cluster_tick(struct core *c, struct step *s)
+{
+	if (session_tick(&c->cluster.session, s))
+		lapsed(c);
+	identity(c);
+	if (c->cluster.session.state != SESSION_LIVE && c->cluster.session.state != SESSION_ENROLLING)
+		return;
+	opening_look(c, s->now);
+	coord_look(c, s->now);
+	view_tick(c, s);
+	coord_tick(c, s);
+	drained_look(c, s);
+}
+
+static void earlier(core_nsec_t *at, core_nsec_t when)
+{
+	if (!*at || when < *at)
+		*at = when ? when : 1;
+}
+
+core_nsec_t cluster_next(const struct core *c, core_nsec_t now)
+{
+	const struct cluster *cl = &c->cluster;
+	core_nsec_t at = session_next(&cl->session);
+
+	if (cl->session.state == SESSION_LIVE) {
+		if (!asking(&cl->asks, ASK_MAP))
+			earlier(&at, cl->look_at);
+		if (c->master.opening)
+			earlier(&at, cl->remind_at);
+		if ((cl->list_want || cl->members_want) && cl->map_read && !asking(&cl->asks, ASK_MEMBERS))
+			earlier(&at, cl->list_at ? cl->list_at : 1);
+		core_nsec_t coord = coord_next(c);
+		if (coord)
+			earlier(&at, coord);
+	}
+	return at && at <= now ? now + 1 : at;
+}
+
+/* --- Work --- */
+
+static struct peer *peer_wanting(const struct core *c, bool *ret_link)
+{
+	for (unsigned i = 1; i < c->peers.n; i++) {
+		struct peer *p = &c->peers.v[i];
+
+		*ret_link = p->listed && !p->link_wanted;
+		if (*ret_link || (p->listed && p->conn && p->ask & (c->master.opening | c->master.open)))
+			return p;
+	}
+	return NULL;
+}
+
+bool cluster_busy(const struct core *c)
+{
+	bool link;
+
+	return c->cluster.on && (c->master.telling || peer_wanting(c, &link));
+}
+
+static void reign_say(struct core *c, struct peer *p, struct step *s)
+{
+	unsigned shard = (unsigned)__builtin_ctzll(p->ask & (c->master.opening | c->master.open));
+	struct msg msg = { .kind = MSG_REIGN, .shard = (uint8_t)shard, .epoch = c->master.shard[shard].epoch,
+			   .from = c->cluster.session.self, .to = p->id };
+
+	p->ask &= ~shard_bit(shard);
+	step_send(s, &msg);
+}
+
+bool cluster_work(struct core *c, struct step *s)
+{
+	bool link;
+	struct peer *p;
+
+	if (!c->cluster.on)
+		return false;
+	if (master_tell_work(&c->master, s))
+		return true;
+	p = peer_wanting(c, &link);
+	if (!p)
+		return false;
+	if (link) {
+		p->link_wanted = true;
+		struct core_action *a = step_act(s, CORE_ACT_LINK);
+		a->session.session = p->id.session;
+		a->session.node = p->node;
+	} else {
+		reign_say(c, p, s);
+	}
+	return true;
+}

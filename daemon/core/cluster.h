@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A node among others: what it knows of the store's records, and its part in keeping them.
+ *
+ * Every node, once it is enrolled, looks at the map every `look`, and at the hint. Whenever that has changed
+ * it lists the members after it (S4: the epoch is seen in the map, then the sessions are listed).
+ * The map never goes back: a serial below the one known is an answer that was long under way.
+ *
+ * The coordinator (whose session the map names) and two deputies, the first in order of sessions,
+ * also list the beats every `look`, end whoever has been silent, and clear away what is left. The
+ * coordinator writes the map: masters that are gone, that drain, or that others should take over from, and the
+ * roster. If its session ends a deputy writes itself into the map as coordinator. All writes are
+ * compare-and-sets of the whole map, so several who think they are it do no harm.
+ */
+#ifndef DLOCK_CORE_CLUSTER_H
+#define DLOCK_CORE_CLUSTER_H
+
+#include "ask.h"
+#include "mapplan.h"
+#include "observe.h"
+#include "session.h"
+
+#define CLUSTER_DEPUTIES 2
+
+struct cluster {
+	bool on;
+	struct core_cluster conf;
+	struct asks asks;
+	struct session session;
+	struct observe observe;
+	struct clustermap map;           /* serial 0: not read in this session yet */
+	uint64_t map_version;
+	bool map_read;                   /* even if there is none: it was read in this session */
+	shard_set_t members_for;         /* new reigns that the list under way is for */
+	shard_set_t members_want;        /* ... that the next list shall be for */
+	bool list_want;                  /* list the members, for whatever reason */
+	bool beats_want;
+	bool beats_known;                /* the beats were listed since the members were */
+	core_nsec_t look_at;             /* at the map */
+	core_nsec_t list_at;             /* the members, if wanted: not before, after an error */
+	core_nsec_t remind_at;           /* whom opening shards wait for */
+	core_nsec_t beats_at, plan_at;
+	shard_set_t raise;               /* epochs that the master wants raised */
+	bool drained;                    /* has been said */
+	struct mapplan_node *nodes;      /* CORE_MEMBERS_MAX, for planning */
+};
+
+struct core;
+
+/* -ENOMEM */
+int cluster_start(struct core *c, const struct core_event *ev, struct step *s);
+void cluster_done(struct core *c);
+int cluster_answer(struct core *c, const struct core_event *ev, struct step *s);
+void cluster_link_up(struct core *c, const struct core_event *ev);
+void cluster_link_down(struct core *c, const struct core_event *ev);
+int cluster_recv(struct core *c, const struct core_event *ev, struct step *s);
+void cluster_drain(struct core *c);
+void cluster_hint(struct core *c, core_nsec_t now);
+
+/* What is due. */
+void cluster_tick(struct core *c, struct step *s);
+core_nsec_t cluster_next(const struct core *c, core_nsec_t now);
+
+/* A message or an action that waits for room. false: none. */
+bool cluster_work(struct core *c, struct step *s);
+bool cluster_busy(const struct core *c);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "frame.h"
+
+#include "bytes.h"
+#include "range.h"
+#include "shard.h"
+
+enum { NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, KEY = 512 };
+
+#define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
+
+static const uint16_t fields_of[] = {
+	[MSG_SYNC] = STATEMENT,
+	[MSG_CLAIM] = STATEMENT,
+	[MSG_GRANT] = NUMBER | STAMP | RANGE | HELD | KEY,
+	[MSG_REFUSED] = NUMBER | ERROR | KEY,
+	[MSG_RELEASE] = NUMBER | SEEN | USED | KEY,
+	[MSG_RELEASED] = NUMBER | KEY,
+	[MSG_STAMP] = NUMBER | STAMP | KEY,
+	[MSG_REVOKE] = NUMBER | SEEN | HELD | KEY,
+	[MSG_REIGN] = 0,
+	[MSG_HANDOVER] = NUMBER,
+	[MSG_MARK] = USED | KEY,
+};
+
+static const uint16_t flags_of[] = {
+	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE,
+	[MSG_CLAIM] = MSG_FLAG_UPGRADE,
+	[MSG_GRANT] = MSG_FLAG_LOST,
+	[MSG_HANDOVER] = MSG_FLAG_CLEAN,
+	[MSG_MARK] = 0,
+};
+
+/* The beginning and the end of a sync are of no name. */
+static uint16_t fields(enum msg_kind kind, uint16_t flags)
+{
+	return kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST) ? 0 : fields_of[kind];
+}
+
+struct cursor {
+	uint8_t *p;
+	const uint8_t *from, *end;
+	bool bad;
+};
+
+static void put(struct cursor *c, unsigned n, uint64_t v)
+{
+	le_store(c->p, n, v);
+	c->p += n;
+}
+
+static uint64_t get(struct cursor *c, unsigned n)
+{
+	if ((size_t)(c->end - c->from) < n) {
+		c->bad = true;
+		return 0;
+	}
+	c->from += n;
+	return le_load(c->from - n, n);
+}
+
+uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX])
+{
+	const struct msg *m = &f->msg;
+	uint16_t flags = (uint16_t)(m->flags | (m->last ? MSG_FLAG_LAST : 0)), has = fields(m->kind, flags);
+	struct cursor c = { .p = ret + FRAME_HEAD };
+
+	if (has & NUMBER)
+		put(&c, 8, m->number);
+	if (has & STAMP)
+		put(&c, 8, m->stamp);
+	if (has & SEEN)
+		put(&c, 8, m->seen);
+	if (has & USED)
+		put(&c, 8, m->used);
+	if (has & RANGE) {
+		put(&c, 8, m->range.first);
+		put(&c, 8, m->range.count);
+	}
+	if (has & HELD)
+		put(&c, 4, m->held);
+	if (has & WANTED)
+		put(&c, 4, m->wanted);
+	if (has & LIMIT)
+		put(&c, 4, m->limit);
+	if (has & ERROR)
+		put(&c, 4, (uint32_t)m->error);
+	if (has & KEY) {
+		core_assert(m->key_len && m->key_len <= CORE_KEY_MAX);
+		memcpy(c.p, m->key, m->key_len);
+		c.p += m->key_len;
+	}
+
+	uint32_t n = (uint32_t)(c.p - ret);
+	c.p = ret;
+	put(&c, 2, n);
+	put(&c, 1, FRAME_LAYOUT);
+	put(&c, 1, m->kind);
+	put(&c, 1, m->shard);
+	put(&c, 1, 0);
+	put(&c, 2, flags);
+	put(&c, 8, m->from.session);
+	put(&c, 4, m->from.incarnation);
+	put(&c, 4, m->epoch);
+	put(&c, 8, f->conn);
+	return n;
+}
+
+int frame_length(const void *bytes, size_t n)
+{
+	if (n < 2)
+		return 0;
+	uint64_t length = le_load(bytes, 2);
+
+	return length < FRAME_HEAD || length > CORE_FRAME_MAX ? -CORE_EBADMSG : (int)length;
+}
+
+static bool range_possible(struct core_range r)
+{
+	return r.first == 0 ? r.count == 0 : range_valid(r);
+}
+
+static bool sensible(const struct msg *m, uint16_t has)
+{
+	if (!m->from.session || !m->from.incarnation || !m->epoch || m->epoch > EPOCH_MAX || m->shard >= CORE_SHARDS)
+		return false;
+	if (has & KEY && (!m->key_len || m->key_len > CORE_KEY_MAX || shard_of(m->key, m->key_len) != m->shard))
+		return false;
+	if (has & ERROR && (m->error >= 0 || m->error < -4095))
+		return false;
+	if (m->kind == MSG_GRANT && !range_valid(m->range))
+		return false;
+	if (has == STATEMENT) {
+		uint32_t limit = m->limit ? m->limit : MSG_WEIGHT_ALL;
+		if (m->held > limit || m->wanted > limit || (m->wanted && m->wanted < m->held) || (m->held && !m->range.first))
+			return false;
+	}
+	return true;
+}
+
+int frame_decode(const void *bytes, size_t n, struct frame *ret)
+{
+	const uint8_t *p = bytes;
+	struct cursor c = { .from = p, .end = p + n };
+	struct frame f = { 0 };
+	struct msg *m = &f.msg;
+
+	if (n < FRAME_HEAD || n > CORE_FRAME_MAX || get(&c, 2) != n)
+		return -CORE_EBADMSG;
+	if (get(&c, 1) != FRAME_LAYOUT)
+		return -CORE_EPROTONOSUPPORT;
+	uint64_t kind = get(&c, 1);
+	if (kind >= CORE_ARRAY_N(fields_of))
+		return -CORE_EBADMSG;
+	m->kind = (enum msg_kind)kind;
+	m->shard = (uint8_t)get(&c, 1);
+	c.bad |= get(&c, 1) != 0;
+	m->flags = (uint16_t)get(&c, 2);
+	if (m->flags & ~(kind < CORE_ARRAY_N(flags_of) ? flags_of[kind] : 0))
+		return -CORE_EBADMSG;
+	m->last = m->kind == MSG_SYNC && m->flags & MSG_FLAG_LAST;
+	m->from.session = get(&c, 8);
+	m->from.incarnation = (uint32_t)get(&c, 4);
+	m->epoch = (uint32_t)get(&c, 4);
+	f.conn = get(&c, 8);
+
+	uint16_t has = fields(m->kind, m->flags);
+	if (has & NUMBER)
+		m->number = get(&c, 8);
+	if (has & STAMP)
+		m->stamp = get(&c, 8);
+	if (has & SEEN)
+		m->seen = get(&c, 8);
+	if (has & USED)
+		m->used = get(&c, 8);
+	if (has & RANGE) {
+		m->range.first = get(&c, 8);
+		m->range.count = get(&c, 8);
+		c.bad |= !range_possible(m->range);
+	}
+	if (has & HELD)
+		m->held = (uint32_t)get(&c, 4);
+	if (has & WANTED)
+		m->wanted = (uint32_t)get(&c, 4);
+	if (has & LIMIT)
+		m->limit = (uint32_t)get(&c, 4);
+	if (has & ERROR)
+		m->error = (int32_t)get(&c, 4);
+	if (c.bad)
+		return -CORE_EBADMSG;
+	if (has & KEY) {
+		m->key = c.from;
+		m->key_len = (uint16_t)(c.end - c.from);
+	} else if (c.from != c.end) {
+		return -CORE_EBADMSG;
+	}
+	if (!sensible(m, has))
+		return -CORE_EBADMSG;
+	*ret = f;
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A message as bytes, little-endian:
+ *
+ *   u16 length, of all     u8 layout, 1    u8 kind    u8 shard    u8 0    u16 flags
+ *   u64 session, of the sender             u32 incarnation        u32 epoch
+ *   u64 connection
+ *   then what the kind has (frame.c's table), in this order: u64 number, stamp, seen, used,
+ *   u64 first and count of the range, u32 held, wanted, limit, i32 error; then the key to the end
+ *
+ * Nothing else is a frame: the length is exactly that of the kind and its key, what has a range has
+ * a possible one or none, a key has 1 to CORE_KEY_MAX bytes and lies in the shard that is named, errors are
+ * not above 0. A receiver that meets something else closes the connection.
+ */
+#ifndef DLOCK_CORE_FRAME_H
+#define DLOCK_CORE_FRAME_H
+
+#include "msg.h"
+
+#define FRAME_LAYOUT 1
+#define FRAME_HEAD 32
+
+struct frame {
+	struct msg msg;                  /* its key points into the bytes; `to` is not in a frame */
+	uint64_t conn;
+};
+
+/* The length; ret has CORE_FRAME_MAX bytes. */
+uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX]);
+
+/* -EBADMSG; -EPROTONOSUPPORT: another layout. *ret is untouched then. */
+int frame_decode(const void *bytes, size_t n, struct frame *ret);
+
+/* How long the frame is that begins so: 0 if these are too few bytes to say. -EBADMSG */
+int frame_length(const void *bytes, size_t n);
+
+#endif

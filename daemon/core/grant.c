@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "grant.h"
+
+#include "range.h"
+
+/* --- Records --- */
+
+struct master_name *record_of(const struct master *m, name_t n)
+{
+	uint32_t handle = names_at(m->names, n)->record;
+
+	return handle ? pool_at(&m->records, handle) : NULL;
+}
+
+struct master_name *record_make(struct master *m, name_t n, uint32_t limit)
+{
+	struct name *name = names_at(m->names, n);
+	struct master_name *r;
+
+	if (name->record)
+		return pool_at(&m->records, name->record);
+	name->record = pool_take(&m->records);
+	r = pool_at(&m->records, name->record);
+	r->limit = limit;
+	r->shard_next = m->shard[name->shard].names;
+	if (r->shard_next)
+		record_of(m, r->shard_next)->shard_prev = n;
+	m->shard[name->shard].names = n;
+	return r;
+}
+
+/* What is listed is not unlinked: its turn comes, and finds that nobody waits. */
+void record_drop_if_idle(struct master *m, name_t n)
+{
+	struct name *name = names_at(m->names, n);
+	struct master_name *r = pool_at(&m->records, name->record);
+
+	if (r->claims || r->listed || r->lost)
+		return;
+	if (m->telling_at == n)
+		m->telling_at = r->shard_next;
+	if (r->shard_prev)
+		record_of(m, r->shard_prev)->shard_next = r->shard_next;
+	else
+		m->shard[name->shard].names = r->shard_next;
+	if (r->shard_next)
+		record_of(m, r->shard_next)->shard_prev = r->shard_prev;
+	pool_give(&m->records, name->record);
+	name->record = 0;
+	names_drop(m->names, n);
+}
+
+static void list_put(struct master *m, struct name_list *l, name_t n)
+{
+	struct master_name *r = record_of(m, n);
+
+	r->listed = true;
+	r->next = 0;
+	if (l->last)
+		record_of(m, l->last)->next = n;
+	else
+		l->first = n;
+	l->last = n;
+}
+
+void record_list(struct master *m, name_t n)
+{
+	unsigned shard = names_at(m->names, n)->shard;
+
+	if (record_of(m, n)->listed)
+		return;
+	list_put(m, &m->shard[shard].ready, n);
+	m->ready |= shard_bit(shard);
+}
+
+static void record_list_later(struct master *m, name_t n)
+{
+	unsigned shard = names_at(m->names, n)->shard;
+
+	if (record_of(m, n)->listed)
+		return;
+	list_put(m, &m->shard[shard].later, n);
+	m->later |= shard_bit(shard);
+}
+
+uint32_t claim_find(const struct master *m, const struct master_name *r, unsigned peer)
+{
+	uint32_t i = r ? r->claims : 0;
+
+	while (i && claim_at(m, i)->peer != peer)
+		i = claim_at(m, i)->next;
+	return i;
+}
+
+uint32_t claim_make(struct master *m, name_t n, struct master_name *r, unsigned peer)
+{
+	struct peer *p = &m->peers->v[peer];
+	uint32_t i = pool_take(&m->claims);
+	struct master_claim *c = claim_at(m, i);
+
+	c->name = n;
+	c->peer = (uint16_t)peer;
+	c->keep = CLAIM_KEEP_ALL;
+	c->next = r->claims;
+	r->claims = i;
+	c->peer_next = p->claims;
+	if (c->peer_next)
+		claim_at(m, c->peer_next)->peer_prev = i;
+	p->claims = i;
+	return i;
+}
+
+void claim_drop(struct master *m, name_t n, uint32_t handle)
+{
+	struct master_name *r = record_of(m, n);
+	struct master_claim *c = claim_at(m, handle);
+	uint32_t *link = &r->claims;
+
+	claim_hold(m, r, c, 0);
+	claim_wait_not(m, r, handle);
+	while (*link != handle)
+		link = &claim_at(m, *link)->next;
+	*link = c->next;
+	if (c->peer_prev)
+		claim_at(m, c->peer_prev)->peer_next = c->peer_next;
+	else
+		m->peers->v[c->peer].claims = c->peer_next;
+	if (c->peer_next)
+		claim_at(m, c->peer_next)->peer_prev = c->peer_prev;
+	pool_give(&m->claims, handle);
+}
+
+void claim_hold(struct master *m, struct master_name *r, struct master_claim *c, uint32_t held)
+{
+	(void)m;
+	r->held = r->held - c->held + held;
+	c->held = held;
+}
+
+void claim_wait_not(struct master *m, struct master_name *r, uint32_t handle)
+{
+	struct master_claim *c = claim_at(m, handle);
+
+	if (!c->waiting)
+		return;
+	c->waiting = false;
+	c->wanted = 0;
+	if (c->upgrade) {
+		c->upgrade = false;
+		r->upgrade = 0;
+		return;
+	}
+	if (c->queue_prev)
+		claim_at(m, c->queue_prev)->queue_next = c->queue_next;
+	else
+		r->first = c->queue_next;
+	if (c->queue_next)
+		claim_at(m, c->queue_next)->queue_prev = c->queue_prev;
+	else
+		r->last = c->queue_prev;
+	c->queue_next = c->queue_prev = 0;
+}
+
+/* Behind all with a lower stamp; new ones have the highest, so this is short. */
+void claim_wait(struct master *m, struct master_name *r, uint32_t handle, uint64_t stamp)
+{
+	struct master_claim *c = claim_at(m, handle);
+	uint32_t after = r->last;
+
+	core_assert(!c->waiting);
+	c->waiting = true;
+	c->stamp = stamp;
+	if (c->upgrade) {
+		r->upgrade = handle;
+		return;
+	}
+	while (after && claim_at(m, after)->stamp > stamp)
+		after = claim_at(m, after)->queue_prev;
+	c->queue_prev = after;
+	c->queue_next = after ? claim_at(m, after)->queue_next : r->first;
+	if (after)
+		claim_at(m, after)->queue_next = handle;
+	else
+		r->first = handle;
+	if (c->queue_next)
+		claim_at(m, c->queue_next)->queue_prev = handle;
+	else
+		r->last = handle;
+}
+
+/* --- Answers --- */
+
+void claim_answer(struct master *m, name_t n, const struct master_claim *c, struct step *s, struct msg *msg)
+{
+	const struct name *name = names_at(m->names, n);
+
+	msg->key = name->key;
+	msg->key_len = name->len;
+	msg->shard = name->shard;
+	msg->epoch = m->shard[name->shard].epoch;
+	msg->from = m->self;
+	msg->to = m->peers->v[c->peer].id;
+	msg->number = c->number;
+	step_send(s, msg);
+}
+
+void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, uint64_t stamp, struct step *s)
+{
+	struct msg grant = { .kind = MSG_GRANT, .range = c->range, .stamp = stamp, .held = c->held,
+			     .flags = c->told_lost ? MSG_FLAG_LOST : 0 };
+
+	claim_answer(m, n, c, s, &grant);
+}
+
+/* --- The rule --- */
+
+static bool exclusive(const struct master_name *r, uint32_t weight)
+{
+	return r->limit == MSG_WEIGHT_ALL && weight == MSG_WEIGHT_ALL;
+}
+
+/* The counter has come to its end. The next epoch begins it anew, if there is one. */
+static void shard_raise(struct master *m, name_t n, uint32_t handle, struct step *s)
+{
+	unsigned shard = names_at(m->names, n)->shard;
+	struct master_name *r = record_of(m, n);
+	struct master_claim *c = claim_at(m, handle);
+
+	if (m->shard[shard].epoch < EPOCH_MAX) {
+		m->open &= ~shard_bit(shard);
+		m->raise |= shard_bit(shard);
+		return;
+	}
+	struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EOVERFLOW };
+	claim_wait_not(m, r, handle);
+	claim_answer(m, n, c, s, &refused);
+	if (!c->held)
+		claim_drop(m, n, handle);
+	record_list(m, n);
+}
+
+/* The next token: above all that were granted. Of exclusive ranges only this claim's own can be in use. */
+static struct core_range range_choose(const struct master *m, unsigned shard, const struct master_name *r,
+				      const struct master_claim *c, core_nsec_t now)
+{
+	const struct master_shard *sh = &m->shard[shard];
+	bool refill = c->held == c->wanted && token_epoch(c->range.first) == sh->epoch;
+	struct core_range next = { .first = sh->floor + 1, .count = exclusive(r, c->wanted) ? RANGE_FIRST : 1 };
+
+	if (c->held && token_epoch(c->range.first) == sh->epoch)
+		next.first = c->range.first + c->range.count;
+	if (!refill)
+		next.first = max_u64(next.first, sh->floor + 1);
+	else if (exclusive(r, c->wanted))
+		next.count = range_next_count(c->range.count, now - c->granted_at);
+#ifdef CORE_BREAK_REFILL
+	if (refill)
+		next.first = c->range.first + c->range.count / 2;
+#endif
+	return next;
+}
+
+/* The first grant after a holder was lost, or that nobody knew whether one was, says so. */
+static bool lost_say(struct master *m, unsigned shard, struct master_name *r)
+{
+	bool say = r->lost;
+
+#ifndef CORE_BREAK_SUSPECT
+	say |= m->suspect & shard_bit(shard) && !r->known;
+#else
+	(void)m, (void)shard;
+#endif
+	r->lost = false;
+	r->known = true;
+	return say;
+}
+
+static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
+{
+	unsigned shard = names_at(m->names, n)->shard;
+	struct master_shard *sh = &m->shard[shard];
+	struct master_name *r = record_of(m, n);
+	struct master_claim *c = claim_at(m, handle);
+	struct core_range next = range_choose(m, shard, r, c, s->now);
+
+#ifndef CORE_BREAK_RAISE
+	if (next.first > token_make(sh->epoch, COUNTER_LAST_FIRST) || token_counter(sh->stamp) > COUNTER_LAST_FIRST) {
+		shard_raise(m, n, handle, s);
+		return;
+	}
+#endif
+	uint64_t stamp = c->held ? 0 : c->stamp;
+	uint32_t wanted = c->wanted;
+
+	claim_wait_not(m, r, handle);
+	claim_hold(m, r, c, wanted);
+	c->range = next;
+	c->granted_at = s->now;
+	c->keep = CLAIM_KEEP_ALL;
+	if (next.count == 1)
+		sh->floor = max_u64(sh->floor, next.first);
+	c->told_lost = lost_say(m, shard, r);
+	claim_grant_say(m, n, c, stamp, s);
+}
+
+static uint32_t keep_of(const struct master_name *r, const struct master_claim *c, const struct master_claim *next)
+{
+	uint64_t missing = r->held - next->held + next->wanted - r->limit;
+
+	if (r->limit == MSG_WEIGHT_ALL)
+		return next->wanted == MSG_WEIGHT_ALL ? 0 : 1;
+	return missing >= c->held ? 0 : c->held - (uint32_t)missing;
+}
+
+/* false: there may be more to ask. */
+static bool revoke(struct master *m, name_t n, const struct master_claim *next, struct step *s)
+{
+	struct master_name *r = record_of(m, n);
+	unsigned asked = 0;
+
+	for (uint32_t i = r->claims; i; i = claim_at(m, i)->next) {
+		struct master_claim *c = claim_at(m, i);
+		uint32_t keep = keep_of(r, c, next);
+
+		if (c == next || c->held <= keep || c->keep <= keep)
+			continue;
+		if (asked++ == GRANT_REVOKES)
+			return false;
+		c->keep = keep;
+		struct msg msg = { .kind = MSG_REVOKE, .held = keep, .seen = c->range.first };
+		claim_answer(m, n, c, s, &msg);
+	}
+	return true;
+}
+
+/* Of the suspect names nothing is known but that it may have been held until the reign before ended. */
+static core_nsec_t delay_of(const struct master *m, unsigned shard, const struct master_name *r)
+{
+	core_nsec_t when = r->lost ? r->not_before : 0;
+
+	if (m->suspect & shard_bit(shard) && !r->known)
+		when = max_u64(when, m->shard[shard].not_before);
+	return when;
+}
+
+void grant_serve(struct master *m, name_t n, struct step *s)
+{
+	unsigned shard = names_at(m->names, n)->shard;
+	struct master_name *r = record_of(m, n);
+	uint32_t handle = r->upgrade ? r->upgrade : r->first;
+
+	if (!handle || !(m->open & shard_bit(shard)))
+		return;
+	struct master_claim *c = claim_at(m, handle);
+	core_nsec_t when = delay_of(m, shard, r);
+	if (s->now < when) {
+		r->not_before = when;
+		record_list_later(m, n);
+		return;
+	}
+	if (r->held - c->held + c->wanted > r->limit) {
+		if (!revoke(m, n, c, s))
+			record_list(m, n);
+		return;
+	}
+	grant(m, n, handle, s);
+	if (names_at(m->names, n)->record && (r->upgrade || r->first))
+		record_list(m, n);
+}

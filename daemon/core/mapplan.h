@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who shall master what. Rendezvous hashing (Thaler and Ravishankar 1998) over hosts and shards: each
+ * shard goes to the host that draws the highest number for it, so that a host that goes leaves
+ * its shards to all others evenly, and one that comes takes its part from all; no other shard moves.
+ *
+ * A shard whose master lives stays until the one that it belongs to has been there for a steady
+ * time; a shard whose master is gone, or drains, moves at once.
+ */
+#ifndef DLOCK_CORE_MAPPLAN_H
+#define DLOCK_CORE_MAPPLAN_H
+
+#include "map.h"
+
+struct mapplan_node {
+	struct msg_peer id;
+	uint64_t node;
+	bool may_master;                 /* and does not drain */
+	bool steady;
+};
+
+/* Changes the masters in *m, and the epochs of those shards. Returns how many. */
+unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n);
+
+/* A 64 bit mix (murmur3's fmix64), part of the layout of the map as shard_of() is. */
+static inline uint64_t mapplan_mix(uint64_t h)
+{
+	h = (h ^ h >> 33) * 0xff51afd7ed558ccd;
+	h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53;
+	return h ^ h >> 33;
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The sessions that the store lists, and our links to them. Place 0 is this node itself, which is
+ * always linked. A session keeps its place until it has ended and the master has dropped its claims.
+ *
+ * Of a session only the newest connection counts (S5): its number is above all earlier ones, so a
+ * frame that was under way on an old one is known by its number and dropped.
+ */
+#ifndef DLOCK_CORE_PEERS_H
+#define DLOCK_CORE_PEERS_H
+
+#include "msg.h"
+#include "shard.h"
+
+struct peer {
+	struct msg_peer id;              /* session 0: the place is free */
+	uint64_t node;
+	uint64_t record;                 /* version of its member record */
+	uint64_t conn;                   /* 0: no link */
+	uint64_t conn_last;              /* the highest that there was */
+	core_nsec_t since;               /* first seen in the store's list */
+	shard_set_t synced;              /* has told all in the shard's present epoch */
+	shard_set_t hearing;             /* its sync to the present epoch has been heard from the first word on */
+	shard_set_t ask;                 /* is to be asked to sync these */
+	uint32_t claims;                 /* the first that the master has of it */
+	uint16_t round;                  /* counts the connections: claims not said in the present one are old */
+	bool listed;                     /* in the latest list */
+	bool ended;                      /* was listed and is not any more */
+	bool may_master, drains;
+	bool link_wanted;                /* the caller has been told to keep a link */
+};
+
+struct peers {
+	const struct core_memory *mem;
+	struct peer *v;
+	unsigned n;                      /* places in use or free below this */
+	unsigned max;
+	struct peer own;                 /* the only place when alone */
+};
+
+void peers_init(struct peers *p, const struct core_memory *mem);
+void peers_done(struct peers *p);
+
+/* Makes room for a cluster. -ENOMEM */
+int peers_reserve(struct peers *p);
+
+/* NULL: there is none. */
+struct peer *peers_find(struct peers *p, uint64_t session);
+
+/* A place for it. NULL: there are too many. */
+struct peer *peers_add(struct peers *p, uint64_t session);
+
+static inline struct peer *peers_self(struct peers *p)
+{
+	return &p->v[0];
+}
+
+static inline unsigned peers_index(const struct peers *p, const struct peer *peer)
+{
+	return (unsigned)(peer - p->v);
+}
+
+/* Frames reach it. */
+static inline bool peer_linked(const struct peers *p, const struct peer *peer)
+{
+	return peer && peer->id.session && (peer == p->v || peer->conn);
+}
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "session.h"
+
+#include "bytes.h"
+#include "siphash.h"
+
+int member_record_decode(const void *bytes, size_t n, struct member_record *ret)
+{
+	const uint8_t *p = bytes;
+
+	if (n != MEMBER_BYTES || p[0] != MEMBER_LAYOUT || p[1] > 3 || !le_load(p + 8, 8))
+		return -CORE_EBADMSG;
+	*ret = (struct member_record){ .session = le_load(p + 8, 8), .node = le_load(p + 16, 8),
+				       .may_master = p[1] & 1, .drains = p[1] & 2 };
+	return 0;
+}
+
+void member_record_encode(const struct member_record *r, uint8_t ret[MEMBER_BYTES])
+{
+	memset(ret, 0, MEMBER_BYTES);
+	ret[0] = MEMBER_LAYOUT;
+	ret[1] = (uint8_t)(r->may_master | r->drains << 1);
+	le_store(ret + 8, 8, r->session);
+	le_store(ret + 16, 8, r->node);
+}
+
+static core_nsec_t retry_after(const struct session *se)
+{
+	return se->conf->beat / 4;
+}
+
+/* --- The beat --- */
+
+static void beat_ask(struct session *se, struct step *s)
+{
+	struct ask *a = &se->asks->v[ASK_BEAT];
+
+	ask_key(a, BEAT_PREFIX, se->self.session);
+	se->beat_at = s->now + se->conf->beat;
+	se->beat_reading = se->beat.unsure || se->adopting;
+	if (se->beat_reading) {
+		ask_get(se->asks, ASK_BEAT, s);
+		return;
+	}
+	beat_send(&se->beat, s->now, a->value);
+	ask_cas(se->asks, ASK_BEAT, se->beat.version, BEAT_BYTES, s);
+}
+
+/* Never earlier than before: a beat that lands only lengthens. */
+static void deadline_renew(struct session *se, struct step *s)
+{
+	if (!se->beat.landed)
+		return;
+	core_nsec_t when = se->beat.landed + se->conf->ttl - session_margin(se->conf);
+	if (when <= se->deadline)
+		return;
+	se->deadline = when;
+	se->jeopardy = false;
+	se->loss = se->loss_done = false;
+	se->error = 0;
+	step_act(s, CORE_ACT_DEADLINE)->timer.when = when;
+}
+
+static void session_say(struct session *se, struct step *s)
+{
+	struct core_action *a = step_act(s, CORE_ACT_SESSION);
+
+	a->session.session = se->self.session;
+	a->session.incarnation = se->self.incarnation;
+	a->session.node = se->conf->node;
+}
+
+static void begin(struct session *se, struct msg_peer id, struct step *s)
+{
+	se->self = id;
+	beat_init(&se->beat, id);
+	se->state = SESSION_BEATING;
+	se->deadline = 0;
+	se->record_version = 0;
+	se->record_stale = false;
+	se->record_at = 0;
+	se->jeopardy = se->loss = se->loss_done = false;
+	session_say(se, s);
+}
+
+static void begin_anew(struct session *se, struct step *s)
+{
+	uint64_t last[2] = { se->self.session, ++se->ids };
+	struct msg_peer id = { siphash13(se->seed, last, sizeof last), 1 };
+
+	id.session += !id.session;
+	begin(se, id, s);
+	beat_ask(se, s);
+}
+
+void session_start(struct session *se, const struct core_cluster *conf, struct asks *asks, const uint64_t seed[2],
+		   struct msg_peer id, core_nsec_t adopted_deadline, struct step *s)
+{
+	memset(se, 0, sizeof *se);
+	se->conf = conf;
+	se->asks = asks;
+	se->seed[0] = seed[0];
+	se->seed[1] = seed[1];
+	begin(se, id, s);
+	se->adopting = adopted_deadline;
+	se->deadline = adopted_deadline;
+	beat_ask(se, s);
+}
+
+static void lapse(struct session *se, struct step *s)
+{
+	if (!se->loss) {
+		se->loss = true;
+		step_act(s, CORE_ACT_LOSS);
+	}
+	step_act(s, CORE_ACT_LAPSED);
+	se->state = SESSION_LAPSED;
+	se->adopting = false;
+	se->deadline = 0;
+}
+
+/* --- The member record --- */
+
+static void record_ask(struct session *se, struct step *s)
+{
+	struct ask *a = &se->asks->v[ASK_RECORD];
+	struct member_record r = { se->self.session, se->conf->node, se->conf->may_master, se->drains };
+
+	ask_key(a, MEMBER_PREFIX, se->self.session);
+	se->record_at = s->now + retry_after(se);
+	if (se->record_reading) {
+		ask_get(se->asks, ASK_RECORD, s);
+		return;
+	}
+	se->record_stale = false;
+	member_record_encode(&r, a->value);
+	ask_cas(se->asks, ASK_RECORD, se->record_version, MEMBER_BYTES, s);
+}
+
+static void record_answer(struct session *se, const struct core_event *ev)
+{
+	if (se->record_reading && !ev->store.error) {
+		se->record_version = ev->store.version;
+		se->record_reading = false;
+	} else if (!se->record_reading && !ev->store.error && ev->store.version) {
+		se->record_version = ev->store.version;
+		if (se->state == SESSION_ENROLLING)
+			se->state = SESSION_LIVE;
+	} else {
+		se->record_reading = true;
+		se->record_stale = true;
+	}
+}
+
+/* --- Answers and time --- */
+
+static int beat_found(struct session *se, const struct core_event *ev, struct step *s)
+{
+	enum beat_find found = beat_read(&se->beat, ev->store.value, ev->store.value_len, ev->store.version, s->now);
+
+	switch (found) {
+	case BEAT_OURS:
+		se->adopting = false;
+		deadline_renew(se, s);
+		se->beat_at = s->now;            /* the renewal itself is still due */
+		return 0;
+	case BEAT_NOT_YET:
+		if (!se->adopting) {
+			se->beat_at = s->now + retry_after(se);
+			return 0;
+		}
+		lapse(se, s);
+		return 1;
+	case BEAT_ENDED:
+		lapse(se, s);
+		return 1;
+	case BEAT_SUPERSEDED:
+		return -CORE_ESTALE;
+	}
+	return 0;
+}
+
+static int beat_answer(struct session *se, const struct core_event *ev, struct step *s)
+{
+	if (se->state == SESSION_LAPSED) {
+		if (!se->beat_reading)
+			beat_written(&se->beat, ev->store.error, ev->store.version, s->now);
+		return 0;
+	}
+	if (se->state == SESSION_ENDING) {
+		begin_anew(se, s);               /* ended, or it will be expired: either way it is over */
+		return 0;
+	}
+	if (se->beat_reading) {
+		if (!ev->store.error)
+			return beat_found(se, ev, s);
+		se->beat_at = s->now + retry_after(se);
+		se->error = ev->store.error;
+		return 0;
+	}
+	beat_written(&se->beat, ev->store.error, ev->store.version, s->now);
+	if (se->beat.unsure) {
+		se->error = ev->store.error;
+		se->beat_at = s->now + retry_after(se);
+		return 0;
+	}
+	deadline_renew(se, s);
+	if (se->state == SESSION_BEATING)
+		se->state = SESSION_ENROLLING;
+	return 0;
+}
+
+int session_answer(struct session *se, enum ask_kind kind, const struct core_event *ev, struct step *s)
+{
+	if (kind == ASK_BEAT)
+		return beat_answer(se, ev, s);
+	record_answer(se, ev);
+	return 0;
+}
+
+static bool passed(const struct session *se, core_nsec_t now)
+{
+#ifdef CORE_BREAK_ADOPT_LATE
+	if (se->adopting)
+		return false;
+#endif
+	return se->deadline && now >= se->deadline;
+}
+
+/* Says so once no beat has landed for the time of three. */
+static void jeopardy_look(struct session *se, struct step *s)
+{
+	if (se->jeopardy || !se->beat.landed || s->now < se->beat.landed + 3 * se->conf->beat)
+		return;
+	se->jeopardy = true;
+	step_act(s, CORE_ACT_JEOPARDY)->node.error = se->error;
+}
+
+static void loss_look(struct session *se, struct step *s)
+{
+	if (se->loss || !se->deadline || s->now + se->conf->loss < se->deadline)
+		return;
+	se->loss = true;
+	step_act(s, CORE_ACT_LOSS);
+}
+
+/* Only once nobody of ours can act any more, and nothing of the old session is under way. */
+static void end_look(struct session *se, struct step *s)
+{
+	struct ask *a = &se->asks->v[ASK_BEAT];
+
+#ifndef CORE_BREAK_END_EARLY
+	if (!se->loss_done)
+		return;
+#endif
+	if (asking(se->asks, ASK_BEAT) || asking(se->asks, ASK_RECORD))
+		return;
+	if (!se->beat.exists || se->beat.unsure) {
+		begin_anew(se, s);
+		return;
+	}
+	struct beat_value end = se->beat.last;
+	end.ended = true;
+	ask_key(a, BEAT_PREFIX, se->self.session);
+	beat_encode(&end, a->value);
+	ask_cas(se->asks, ASK_BEAT, se->beat.version, BEAT_BYTES, s);
+	se->state = SESSION_ENDING;
+}
+
+bool session_tick(struct session *se, struct step *s)
+{
+	switch (se->state) {
+	case SESSION_NONE:
+	case SESSION_ENDING:
+		return false;
+	case SESSION_LAPSED:
+		end_look(se, s);
+		return false;
+	case SESSION_BEATING:
+	case SESSION_ENROLLING:
+	case SESSION_LIVE:
+		break;
+	}
+	if (passed(se, s->now)) {
+		lapse(se, s);
+		return true;
+	}
+	loss_look(se, s);
+	jeopardy_look(se, s);
+	if (!asking(se->asks, ASK_BEAT) && s->now >= se->beat_at)
+		beat_ask(se, s);
+	if ((se->state == SESSION_ENROLLING || (se->state == SESSION_LIVE && se->record_stale)) &&
+	    !asking(se->asks, ASK_RECORD) && s->now >= se->record_at)
+		record_ask(se, s);
+	return false;
+}
+
+static void earlier(core_nsec_t *at, core_nsec_t when)
+{
+	if (when && (!*at || when < *at))
+		*at = when;
+}
+
+core_nsec_t session_next(const struct session *se)
+{
+	core_nsec_t at = 0;
+
+	if (se->state < SESSION_BEATING || se->state > SESSION_LIVE)
+		return 0;
+	earlier(&at, se->deadline);
+	if (!se->loss && se->deadline > se->conf->loss)
+		earlier(&at, se->deadline - se->conf->loss);
+	if (!se->jeopardy && se->beat.landed)
+		earlier(&at, se->beat.landed + 3 * se->conf->beat);
+	if (!asking(se->asks, ASK_BEAT))
+		earlier(&at, se->beat_at);
+	if ((se->state == SESSION_ENROLLING || se->record_stale) && !asking(se->asks, ASK_RECORD))
+		earlier(&at, se->record_at ? se->record_at : 1);
+	return at;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * This node's session: how it comes, is kept alive, and ends (S1, S2, S3).
+ *
+ *   NONE -start-> BEATING -> ENROLLING -> LIVE -----.
+ *                    ^          (deadline passed    v
+ *                    |           in any of these) LAPSED -> ENDING
+ *                    '------ a new id ----------------------'
+ *
+ *   BEATING    the beat record is being made, or, after a restart, the incarnation raised in it
+ *   ENROLLING  the beat is there, the member record is being made
+ *   LIVE       both are there; only now may the map be read (S4)
+ *   LAPSED     nothing is held any more. The session is ended only after the actions on loss are done
+ *   ENDING     our own tombstone is being written; then anew, with another id
+ *
+ * Beats go on from BEATING to LIVE. An adopted session has its predecessor's deadline until a beat of
+ * this incarnation has landed, and is not adopted at all once that has passed (S8).
+ */
+#ifndef DLOCK_CORE_SESSION_H
+#define DLOCK_CORE_SESSION_H
+
+#include "ask.h"
+#include "beat.h"
+
+#define MEMBER_PREFIX "member/"
+#define MEMBER_BYTES 24
+#define MEMBER_LAYOUT 1
+
+#define SESSION_STATES(X) X(NONE) X(BEATING) X(ENROLLING) X(LIVE) X(LAPSED) X(ENDING)
+
+enum session_state {
+#define X(name) SESSION_##name,
+	SESSION_STATES(X)
+#undef X
+};
+
+/* The member record: u8 layout, 1   u8 flags: 1 may master, 2 drains   u16, u32 0   u64 session   u64 node */
+struct member_record {
+	uint64_t session, node;
+	bool may_master, drains;
+};
+
+int member_record_decode(const void *bytes, size_t n, struct member_record *ret);
+void member_record_encode(const struct member_record *r, uint8_t ret[MEMBER_BYTES]);
+
+struct session {
+	const struct core_cluster *conf;
+	struct asks *asks;
+	enum session_state state;
+	struct msg_peer self;
+	uint64_t ids;                    /* how many ids this run has had */
+	uint64_t seed[2];
+	struct beat beat;
+	bool adopting;                   /* the incarnation has not been raised yet */
+	bool beat_reading;               /* what the request under way is */
+	bool record_reading;
+	uint64_t record_version;
+	bool record_stale;               /* it says something else than it should: may_master, drains */
+	bool drains;
+	core_nsec_t deadline;            /* 0: nothing may be held yet */
+	core_nsec_t published;
+	core_nsec_t beat_at, record_at;  /* not before */
+	bool jeopardy;                   /* has been said */
+	bool loss;                       /* actions on loss have begun ... */
+	bool loss_done;                  /* ... and are through */
+	int error;                       /* of the store, since it last worked */
+};
+
+void session_start(struct session *se, const struct core_cluster *conf, struct asks *asks, const uint64_t seed[2],
+		   struct msg_peer id, core_nsec_t adopted_deadline, struct step *s);
+
+/* What is due now. Returns true if the session has just lapsed: the caller drops everything. */
+bool session_tick(struct session *se, struct step *s);
+
+/* The answer to ASK_BEAT or ASK_RECORD. Returns true if the session has lapsed by it. -ESTALE: superseded. */
+int session_answer(struct session *se, enum ask_kind kind, const struct core_event *ev, struct step *s);
+
+/* When to call session_tick() again; 0: an answer comes first. */
+core_nsec_t session_next(const struct session *se);
+
+/* What is taken off the deadline, and added to the observers' wait. */
+static inline core_nsec_t session_margin(const struct core_cluster *c)
+{
+	return c->guard + c->ttl / 1000000 * c->drift_ppm;
+}
+
+static inline bool session_holds(const struct session *se, core_nsec_t now)
+{
+	return se->state >= SESSION_BEATING && se->state <= SESSION_LIVE && se->deadline && now < se->deadline;
+}
+
+#endif
