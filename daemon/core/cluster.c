@@ -52,7 +52,7 @@ static void superseded(struct core *c, struct step *s)
 
 /* --- The session --- */
 
-/* Links stay: the others' sessions are what they were. The next session starts from nothing. */
+/* The next session starts from nothing, but for the others' sessions, which are what they were. */
 static void lapsed(struct core *c)
 {
 	struct cluster *cl = &c->cluster;
@@ -82,6 +82,8 @@ static void identity(struct core *c)
 	if (msg_peer_same(own->id, self))
 		return;
 	*own = (struct peer){ .id = self };
+	for (unsigned i = 1; i < c->peers.n; i++)
+		c->peers.v[i].conn = 0;          /* greeted by another name */
 	member_begin(&c->member, self);
 	master_begin(&c->master, self, c->cluster.conf.lock_delay);
 }

@@ -176,7 +176,7 @@ struct core_event {
 	X(JEOPARDY)       /* renewals fail: error. A later DEADLINE says that they work again */ \
 	X(LOSS)           /* begin with the actions on loss, and say LOSS_DONE after them */   \
 	X(LAPSED)         /* all that was held is lost; refs of what was not waited for are free */ \
-	X(SESSION)        /* write down: this is our session and incarnation now */            \
+	X(SESSION)        /* close all links: this is our session and incarnation now */       \
 	X(REVOKE)         /* another node waits: hold no more than `weight` soon, by CHANGE or RELEASE */ \
 	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
 	X(DRAINED)        /* this node masters nothing */                                      \

@@ -381,8 +381,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	}
 	c->number = msg->number;
 	claim_hold(m, r, c, msg->held);
-	if (c->keep >= msg->held)
-		c->keep = CLAIM_KEEP_ALL;
+	if (c->keep >= msg->held || msg->kind == MSG_SYNC)
+		c->keep = CLAIM_KEEP_ALL;        /* a daemon that was started anew has not been asked */
 	r->known |= msg->held > 0;
 	if (msg->wanted)
 		take_wanted(m, n, handle, msg, s);

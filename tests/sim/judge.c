@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What must never be seen from outside, and what must come in time. */
+#include "sim.h"
+
+/* Those who would be told "held" at this instant: by the node's own clock and the published deadline. */
+bool holds(const struct sim *s, const struct node *n)
+{
+	return n->host && node_clock(s, n) < n->deadline;
+}
+
+static void weights_look(struct sim *s, struct node *n, unsigned name, uint32_t weight)
+{
+	uint64_t sum = weight;
+
+	for (unsigned i = 0; i < s->nodes; i++) {
+		const struct node *m = &s->node[i];
+
+		if (m != n && m->slot[name].held && holds(s, m))
+			sum += m->slot[name].held;
+	}
+	if (sum > s->name[name].limit)
+		sim_no(s, "%s: node %u is granted %u, which with what others hold is more than the limit", s->name[name].key,
+		       n->id, weight);
+}
+
+/* Whoever was cut off killed what it had to kill before another got the lock; if it was running at all. */
+static void loss_look(struct sim *s, const struct node *n, unsigned name)
+{
+	for (unsigned i = 0; i < s->nodes; i++) {
+		const struct node *m = &s->node[i];
+
+		if (m != n && m->loss_due > s->now && m->loss_names & 1u << name && m->last_disturbed + 2 * s->conf.ttl < s->now)
+			sim_no(s, "%s: node %u is granted it while node %u is still ending those who had it", s->name[name].key, n->id, m->id);
+	}
+}
+
+/* Exclusive leases that ended by their deadline or with their host, and of which nobody has been told. */
+static bool abnormal(struct sim *s, const struct node *n, unsigned name, uint64_t *ret_at)
+{
+	struct judge_name *j = &s->name[name];
+	bool found = j->abnormal;
+
+	*ret_at = j->abnormal_at;
+	for (unsigned i = 0; i < s->nodes; i++) {
+		struct node *m = &s->node[i];
+
+		if (m == n || m->slot[name].held != CORE_WEIGHT_ALL || holds(s, m) || m->slot[name].accounted)
+			continue;
+		found = true;
+		m->slot[name].accounted = true;
+	}
+	return found;
+}
+
+void judge_grant(struct sim *s, struct node *n, const struct core_action *a)
+{
+	unsigned name = a->name.ref;
+	struct judge_name *j = &s->name[name];
+	uint64_t at;
+
+	if (!holds(s, n))
+		sim_no(s, "%s: node %u takes a grant after its deadline", j->key, n->id);
+	weights_look(s, n, name, a->name.weight);
+	loss_look(s, n, name);
+	if (!abnormal(s, n, name, &at))
+		return;
+	if (!a->name.lost)
+		sim_no(s, "%s: node %u is not told that a holder was lost", j->key, n->id);
+	if (j->abnormal && s->now < at + s->conf.lock_delay / 100 * 98)
+		sim_no(s, "%s: node %u is granted it before the lock-delay is over", j->key, n->id);
+	j->abnormal = false;
+}
+
+/* An exclusive lease of this node is no more, and was not given back. */
+void judge_lost(struct sim *s, struct node *n, unsigned name)
+{
+	struct judge_name *j = &s->name[name];
+	uint64_t at = s->now;
+
+	if (n->slot[name].accounted)
+		return;
+	j->abnormal = true;
+	if (n->deadline && node_clock(s, n) > n->deadline)
+		at -= (node_clock(s, n) - n->deadline) / 100 * 99;
+	j->abnormal_at = at;
+}
+
+void judge_deadline(struct sim *s, struct node *n)
+{
+	for (unsigned i = 0; i < s->names; i++)
+		if (n->slot[i].held && n->deadline && node_clock(s, n) >= n->deadline)
+			sim_no(s, "node %u holds, and its deadline is put off after it has passed", n->id);
+}
+
+/* How long a wait may take once nothing goes wrong. */
+static uint64_t bound(const struct sim *s)
+{
+	return 3 * s->conf.ttl + 8 * s->conf.look + 2 * s->conf.lock_delay + s->nodes * CLIENTS_MAX * 150 * MSEC;
+}
+
+static void wait_look(struct sim *s, const struct node *n, const struct client *c)
+{
+	uint64_t since = s->calm || c->since > s->healed_at ? c->since : s->healed_at;
+
+	if (s->now <= since || (s->faults && !s->calm))
+		return;
+	s->counts->waits_judged++;
+	if (s->now - since > bound(s))
+		sim_no(s, "%s: a client of node %u has waited for %llu ms", s->name[c->name].key, n->id,
+		       (unsigned long long)((s->now - since) / MSEC));
+}
+
+static void holders_look(struct sim *s, const struct node *n, const struct client *c)
+{
+	uint64_t permits = c->permits;
+
+	for (unsigned i = 0; i < s->nodes; i++) {
+		const struct node *m = &s->node[i];
+
+		for (unsigned k = 0; holds(s, m) && k < CLIENTS_MAX; k++) {
+			const struct client *o = &m->client[k];
+
+			if (o == c || o->state != HOLDING || o->name != c->name || o->lost)
+				continue;
+			if (c->mode == EXCLUSIVE || o->mode == EXCLUSIVE)
+				sim_no(s, "%s: clients of the nodes %u and %u hold it, one of them exclusively", s->name[c->name].key, n->id, m->id);
+			permits += o->permits;
+		}
+	}
+	if (c->mode == PERMITS && permits > s->name[c->name].limit)
+		sim_no(s, "%s: %llu permits are held of %u", s->name[c->name].key, (unsigned long long)permits, s->name[c->name].limit);
+}
+
+static void token_look(struct sim *s, const struct node *n, const struct client *c)
+{
+	struct judge_name *j = &s->name[c->name];
+
+	if (c->token <= j->exclusive_max || (c->mode == EXCLUSIVE && c->token <= j->shared_max))
+		sim_no(s, "%s: node %u has token %llx after %llx and %llx", j->key, n->id, (unsigned long long)c->token,
+		       (unsigned long long)j->exclusive_max, (unsigned long long)j->shared_max);
+	uint64_t *max = c->mode == EXCLUSIVE ? &j->exclusive_max : &j->shared_max;
+	if (c->token > *max)
+		*max = c->token;
+}
+
+void judge_acquired(struct sim *s, struct node *n, struct client *c)
+{
+	s->counts->acquires++;
+	s->counts->exclusives += c->mode == EXCLUSIVE;
+	s->counts->shareds += c->mode == SHARED;
+	s->counts->permits += c->mode == PERMITS;
+	c->order = ++s->name[c->name].order;
+	holders_look(s, n, c);
+	if (c->mode != PERMITS)
+		token_look(s, n, c);
+	if (c->state == HOLDING && c->since)
+		wait_look(s, n, c);
+	c->since = 0;
+	sim_trace(s, "%u: a client has %s %s, token %llx", n->id, s->name[c->name].key,
+		  c->mode == EXCLUSIVE ? "exclusively" : c->mode == SHARED ? "shared" : "in part", (unsigned long long)c->token);
+}
+
+/* The resource takes a write unless it has seen a higher token. */
+void judge_write(struct sim *s, struct client *c)
+{
+	struct judge_name *j = &s->name[c->name];
+
+	if (c->token < j->written_token) {
+		s->counts->refused_writes++;
+		return;
+	}
+	if (c->order < j->written_order)
+		sim_no(s, "%s: an older holder's write is taken after a newer one's", j->key);
+	j->written_token = c->token;
+	j->written_order = c->order;
+}
+
+void judge_end(struct sim *s)
+{
+	for (unsigned i = 0; i < s->nodes; i++) {
+		const struct node *n = &s->node[i];
+
+		if (!n->core)
+			sim_no(s, "node %u has not come back", i);
+		for (unsigned k = 0; n->host && k < CLIENTS_MAX; k++)
+			if (n->client[k].state == WAITING)
+				wait_look(s, n, &n->client[k]);
+	}
+}

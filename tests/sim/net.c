@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Connections between daemons. One carries frames in order, each way with its own delay; when it
+ * breaks, what was under way is lost, or arrives late, when the next one may be up already.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+static uint64_t latency(struct sim *s)
+{
+	return MSEC / 4 + sim_random(s, 4 * MSEC) + (s->faults && sim_chance(s, 1) ? sim_random(s, 200 * MSEC) : 0);
+}
+
+static unsigned side(const struct conn *c, const struct node *n)
+{
+	return c->end[1] == n;
+}
+
+static struct conn *conn_find(struct sim *s, uint64_t number)
+{
+	struct conn *c = s->conns;
+
+	while (c && c->number != number)
+		c = c->next;
+	return c;
+}
+
+static bool conn_between(struct sim *s, struct node *a, struct node *b)
+{
+	for (struct conn *c = s->conns; c; c = c->next)
+		if (!c->broken && ((c->end[0] == a && c->end[1] == b) || (c->end[0] == b && c->end[1] == a)))
+			return true;
+	return false;
+}
+
+static void link_event(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+	struct core_event ev = { .kind = (enum core_event_kind)e->b };
+
+	if (n->generation == e->generation && !node_ready(s, n)) {
+		node_defer(n, e);
+		return;
+	}
+	struct conn *c = conn_find(s, e->a);
+	if (n->generation == e->generation && c) {
+		unsigned other = !side(c, n);
+
+		ev.link.session = c->session[other];
+		ev.link.incarnation = e->size;
+		ev.link.conn = c->number;
+		node_give(s, n, &ev);
+	}
+	sim_event_free(s, e);
+}
+
+static void connect(struct sim *s, struct node *a, struct node *b)
+{
+	struct conn *c = calloc(1, sizeof *c);
+
+	c->number = ++s->conn_number;
+	c->next = s->conns;
+	s->conns = c;
+	for (unsigned i = 0; i < 2; i++) {
+		struct node *n = i ? b : a, *other = i ? a : b;
+		uint64_t span = latency(s);
+
+		c->end[i] = n;
+		c->generation[i] = n->generation;
+		c->session[i] = n->session;
+		c->last[i] = s->now + span;
+		sim_after(s, span, link_event, n, c->number, CORE_EV_LINK_UP)->size = other->incarnation;
+	}
+	s->counts->conns++;
+	sim_trace(s, "net: %u and %u have connection %llu", a->id, b->id, (unsigned long long)c->number);
+}
+
+static bool wants(const struct node *a, const struct node *b)
+{
+	for (unsigned i = 0; i < a->wants_n; i++)
+		if (a->wants[i] == b->session)
+			return true;
+	return false;
+}
+
+/* Broken ones are kept until nothing of theirs can be under way. */
+static void conns_sweep(struct sim *s)
+{
+	struct conn **link = &s->conns, *c;
+
+	while ((c = *link)) {
+		uint64_t last = c->last[0] > c->last[1] ? c->last[0] : c->last[1];
+
+		if (c->broken && s->now > last + 10 * SEC) {
+			*link = c->next;
+			free(c);
+		} else {
+			link = &c->next;
+		}
+	}
+}
+
+static void dial(struct sim *s, struct event *e)
+{
+	for (unsigned i = 0; i < s->nodes; i++)
+		for (unsigned k = 0; k < i; k++) {
+			struct node *a = &s->node[i], *b = &s->node[k];
+
+			if (!a->core || !b->core || s->blocked[i][k] || s->blocked[k][i] || conn_between(s, a, b))
+				continue;
+			if ((wants(a, b) || wants(b, a)) && sim_chance(s, 70))
+				connect(s, a, b);
+		}
+	conns_sweep(s);
+	sim_after(s, 20 * MSEC + sim_random(s, 40 * MSEC), dial, NULL, 0, 0);
+	sim_event_free(s, e);
+}
+
+static void breaks(struct sim *s, struct event *e)
+{
+	struct conn *c = conn_find(s, e->a);
+
+	if (c && !c->broken)
+		net_break(s, c);
+	sim_event_free(s, e);
+}
+
+void net_break(struct sim *s, struct conn *c)
+{
+	c->broken = true;
+	s->counts->breaks++;
+	sim_trace(s, "net: connection %llu breaks", (unsigned long long)c->number);
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t span = sim_random(s, 200 * MSEC), at = s->now + span;
+		struct event *e = sim_after(s, at > c->last[i] ? span : c->last[i] - s->now, link_event, c->end[i], c->number, CORE_EV_LINK_DOWN);
+
+		e->generation = c->generation[i];
+	}
+}
+
+/* What is sent from now on does not arrive, and sooner or later both ends notice. */
+void net_block(struct sim *s, struct node *from, struct node *to)
+{
+	s->blocked[from->id][to->id] = true;
+	for (struct conn *c = s->conns; c; c = c->next)
+		if (!c->broken && !c->breaking && ((c->end[0] == from && c->end[1] == to) || (c->end[0] == to && c->end[1] == from))) {
+			sim_after(s, 100 * MSEC + sim_random(s, 600 * MSEC), breaks, NULL, c->number, 0);
+			c->breaking = true;
+		}
+}
+
+void net_break_node(struct sim *s, struct node *n)
+{
+	for (struct conn *c = s->conns; c; c = c->next)
+		if (!c->broken && (c->end[0] == n || c->end[1] == n))
+			net_break(s, c);
+}
+
+static void delivered(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+	struct conn *c = conn_find(s, e->a);
+
+	if (!c || n->generation != e->generation) {
+		sim_event_free(s, e);
+		return;
+	}
+	if (!node_ready(s, n)) {
+		node_defer(n, e);
+		return;
+	}
+	if (c->broken) {
+		if (c->cut[side(c, n)] || sim_chance(s, 10)) {
+			c->cut[side(c, n)] = true;       /* what arrives of a stream is its beginning */
+			sim_event_free(s, e);
+			return;
+		}
+		s->counts->stale_frames++;
+	}
+	s->counts->frames++;
+	struct core_event ev = { .kind = CORE_EV_RECV, .recv = { c->number, c->session[!side(c, n)], e->data, e->size } };
+	node_give(s, n, &ev);
+	if (n->generation == e->generation && s->faults && sim_random(s, 500) == 0) {
+		s->counts->duplicates++;
+		node_give(s, n, &ev);
+	}
+	sim_event_free(s, e);
+}
+
+void net_send(struct sim *s, struct node *n, const struct core_action *a)
+{
+	struct conn *c = conn_find(s, a->send.conn);
+
+	if (!c || c->generation[side(c, n)] != n->generation)
+		return;
+	unsigned to = !side(c, n);
+	struct node *other = c->end[to];
+
+	if (c->broken || c->mute[to])
+		return;
+	if (s->blocked[n->id][other->id]) {
+		c->mute[to] = true;
+		if (!c->breaking)
+			sim_after(s, 100 * MSEC + sim_random(s, 600 * MSEC), breaks, NULL, c->number, 0);
+		c->breaking = true;
+		return;
+	}
+	uint64_t at = s->now + latency(s);
+	if (at <= c->last[to])
+		at = c->last[to] + 1;
+	c->last[to] = at;
+	struct event *e = sim_after(s, at - s->now, delivered, other, c->number, 0);
+	e->generation = c->generation[to];
+	e->data = malloc(a->send.n);
+	memcpy(e->data, a->send.bytes, a->send.n);
+	e->size = a->send.n;
+	/* A connection that breaks now may leave its last words behind, for later. */
+	if (s->faults && sim_random(s, 10000) < s->rate[3])
+		net_break(s, c);
+}
+
+void net_start(struct sim *s)
+{
+	sim_after(s, 0, dial, NULL, 0, 0);
+}
+
+void net_done(struct sim *s)
+{
+	struct conn *next;
+
+	for (struct conn *c = s->conns; c; c = next) {
+		next = c->next;
+		free(c);
+	}
+}

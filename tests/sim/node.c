@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A node's daemon: what a real one does around the core, and how it stops, dies and comes back. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/range.h"
+#include "sim.h"
+
+static void *memory_alloc(void *arg, size_t n)
+{
+	(void)arg;
+	return malloc(n);
+}
+
+static void memory_free(void *arg, void *p, size_t n)
+{
+	(void)arg;
+	(void)n;
+	free(p);
+}
+
+bool node_ready(const struct sim *s, const struct node *n)
+{
+	return n->core && s->now >= n->paused_until && s->now >= n->host_paused_until;
+}
+
+void node_defer(struct node *n, struct event *e)
+{
+	e->next = NULL;
+	*n->inbox_end = e;
+	n->inbox_end = &e->next;
+}
+
+/* What came while it was paused. */
+void node_inbox(struct sim *s, struct node *n)
+{
+	struct event *e = n->inbox, *next;
+
+	n->inbox = NULL;
+	n->inbox_end = &n->inbox;
+	for (; e; e = next) {
+		next = e->next;
+		e->fn(s, e);
+	}
+}
+
+/* --- Actions --- */
+
+static void timer(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+
+	if (n->generation == e->generation && n->timer == e->number) {
+		if (!node_ready(s, n)) {
+			node_defer(n, e);
+			return;
+		}
+		node_give(s, n, &(struct core_event){ .kind = CORE_EV_TIMER });
+	}
+	sim_event_free(s, e);
+}
+
+static void loss_done(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+
+	if (n->generation == e->generation) {
+		if (!node_ready(s, n)) {
+			node_defer(n, e);
+			return;
+		}
+		n->loss_due = 0;
+		node_give(s, n, &(struct core_event){ .kind = CORE_EV_LOSS_DONE });
+	}
+	sim_event_free(s, e);
+}
+
+static void act_loss(struct sim *s, struct node *n)
+{
+	uint64_t span = sim_random(s, s->conf.loss + s->conf.guard);
+
+	s->counts->losses++;
+	n->loss_due = s->now + span + 1;
+	n->loss_names = 0;
+	for (unsigned i = 0; i < s->names; i++)
+		if (n->slot[i].held == CORE_WEIGHT_ALL)
+			n->loss_names |= 1u << i;
+	sim_after(s, span, loss_done, n, 0, 0);
+}
+
+static void act_deadline(struct sim *s, struct node *n, uint64_t when)
+{
+	judge_deadline(s, n);
+	n->deadline = when;
+}
+
+static void want(struct node *n, uint64_t session)
+{
+	if (n->wants_n < sizeof n->wants / sizeof *n->wants)
+		n->wants[n->wants_n++] = session;
+}
+
+static void want_not(struct node *n, uint64_t session)
+{
+	for (unsigned i = 0; i < n->wants_n; i++)
+		if (n->wants[i] == session)
+			n->wants[i--] = n->wants[--n->wants_n];
+}
+
+static void act_name(struct sim *s, struct node *n, const struct core_action *a)
+{
+	unsigned i = a->name.ref;
+	struct ledger_entry *l = &n->ledger[i];
+
+	switch (a->kind) {
+	case CORE_ACT_LEDGER_GRANT:
+		*l = (struct ledger_entry){ a->name.weight, a->name.range, a->name.number };
+		return;
+	case CORE_ACT_CHANGED:
+		l->held = a->name.weight;
+		l->range = a->name.range;
+		return;
+	case CORE_ACT_LEDGER_RELEASE:
+		*l = (struct ledger_entry){ 0 };
+		return;
+	case CORE_ACT_GRANT:
+		judge_grant(s, n, a);
+		slot_granted(s, n, a);
+		return;
+	case CORE_ACT_REFUSED:
+		slot_refused(s, n, a);
+		return;
+	case CORE_ACT_REVOKE:
+		s->counts->revokes++;
+		n->slot[i].keep = a->name.weight;
+		n->slot[i].budget = (unsigned)sim_random(s, 4);
+		n->slot[i].dirty = true;
+		return;
+	case CORE_ACT_FORGOTTEN:
+		n->slot[i].in_core = n->slot[i].releasing = false;
+		n->slot[i].dirty = true;
+		return;
+	default:
+		return;
+	}
+}
+
+static void act(struct sim *s, struct node *n, const struct core_action *a)
+{
+	switch (a->kind) {
+	case CORE_ACT_STORE_GET:
+	case CORE_ACT_STORE_CAS:
+	case CORE_ACT_STORE_LIST:
+		store_request(s, n, a);
+		return;
+	case CORE_ACT_SEND:
+		net_send(s, n, a);
+		return;
+	case CORE_ACT_LINK:
+		want(n, a->session.session);
+		return;
+	case CORE_ACT_UNLINK:
+		want_not(n, a->send.session);
+		return;
+	case CORE_ACT_DEADLINE:
+		act_deadline(s, n, a->timer.when);
+		return;
+	case CORE_ACT_JEOPARDY:
+		s->counts->jeopardies++;
+		return;
+	case CORE_ACT_LOSS:
+		act_loss(s, n);
+		return;
+	case CORE_ACT_LAPSED:
+		s->counts->lapses++;
+		slots_lapsed(s, n);
+		n->deadline = 0;
+		memset(n->ledger, 0, sizeof n->ledger);
+		return;
+	case CORE_ACT_SESSION:
+		net_break_node(s, n);
+		n->session = a->session.session;
+		n->incarnation = a->session.incarnation;
+		return;
+	case CORE_ACT_OPENED:
+		s->counts->reigns++;
+		return;
+	case CORE_ACT_DRAINED:
+		s->counts->drained++;
+		return;
+	case CORE_ACT_TIMER: {
+		uint64_t at = node_clock_at(s, n, a->timer.when);
+		n->timer = sim_after(s, at - s->now, timer, n, 0, 0)->number;
+		return;
+	}
+	case CORE_ACT_FATAL:
+		sim_no(s, "node %u: %s", n->id, a->node.why);
+		return;
+	case CORE_ACT_LEDGER_GRANT:
+	case CORE_ACT_GRANT:
+	case CORE_ACT_LEDGER_RELEASE:
+	case CORE_ACT_FORGOTTEN:
+	case CORE_ACT_REFUSED:
+	case CORE_ACT_REVOKE:
+	case CORE_ACT_CHANGED:
+		act_name(s, n, a);
+		return;
+	}
+}
+
+static void trace_action(struct sim *s, const struct node *n, const struct core_action *a)
+{
+	switch (a->kind) {
+	case CORE_ACT_STORE_GET:
+	case CORE_ACT_STORE_CAS:
+	case CORE_ACT_STORE_LIST:
+		sim_trace(s, "  %u %s %s", n->id, core_action_name(a->kind), a->store.key);
+		return;
+	case CORE_ACT_LEDGER_GRANT:
+	case CORE_ACT_GRANT:
+	case CORE_ACT_LEDGER_RELEASE:
+	case CORE_ACT_FORGOTTEN:
+	case CORE_ACT_REFUSED:
+	case CORE_ACT_REVOKE:
+	case CORE_ACT_CHANGED:
+		sim_trace(s, "  %u %s %s weight %u token %u:%llu+%llu%s", n->id, core_action_name(a->kind), s->name[a->name.ref].key,
+			  a->name.weight, token_epoch(a->name.range.first), (unsigned long long)token_counter(a->name.range.first),
+			  (unsigned long long)a->name.range.count, a->name.lost ? " lost" : "");
+		return;
+	default:
+		sim_trace(s, "  %u %s", n->id, core_action_name(a->kind));
+	}
+}
+
+static void trace_send(struct sim *s, const struct node *n, const struct core_action *a);
+static void trace_recv(struct sim *s, const struct node *n, const struct core_event *ev);
+
+/* One event and all that follows from it. The daemon may die between any two actions. */
+void node_give(struct sim *s, struct node *n, const struct core_event *event)
+{
+	struct core_event ev = *event;
+	uint64_t generation = n->generation;
+
+	for (;;) {
+		ev.now = node_clock(s, n);
+		if (ev.kind == CORE_EV_RECV)
+			trace_recv(s, n, &ev);
+		else
+			sim_trace(s, "%u %s", n->id, core_event_name(ev.kind));
+		s->counts->steps++;
+		int r = core_step(n->core, &ev, &n->actions);
+		if (r < 0 && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
+			sim_no(s, "node %u: %s says %d", n->id, core_event_name(ev.kind), r);
+		for (unsigned i = 0; i < n->actions.n; i++) {
+			if (s->faults && !s->calm && sim_random(s, 40000) == 0) {
+				s->counts->torn++;
+				node_crash(s, n);
+				return;
+			}
+			if (n->actions.v[i].kind == CORE_ACT_SEND)
+				trace_send(s, n, &n->actions.v[i]);
+			else
+				trace_action(s, n, &n->actions.v[i]);
+			act(s, n, &n->actions.v[i]);
+		}
+		if (!n->actions.more)
+			break;
+		ev = (struct core_event){ .kind = CORE_EV_CONTINUE };
+	}
+	if (n->depth == 0 && n->generation == generation) {
+		n->depth++;
+		slots_pump(s, n);
+		n->depth--;
+	}
+}
+
+/* --- Life and death --- */
+
+static void slots_adopt(struct sim *s, struct node *n)
+{
+	for (unsigned i = 0; i < s->names; i++) {
+		struct slot *sl = &n->slot[i];
+		struct ledger_entry l = n->ledger[i];
+
+#ifdef SIM_BREAK_ADOPT_SLOTS
+		l.held = sl->held;
+		if (l.held && !l.range.count)
+			l.range = sl->range;
+#endif
+		sl->in_core = l.held;
+		sl->releasing = sl->upgrade = false;
+		sl->wanted = 0;
+		sl->keep = CORE_WEIGHT_ALL;
+		sl->dirty = true;
+		/* What the segment says is no authority. Where it holds less, the release was on its way to the ledger. */
+		if (l.held != sl->held || l.range.first != sl->range.first) {
+			sl->used = l.range.first == sl->range.first ? sl->used : 0;
+			sl->held = l.held;
+			sl->range = l.range;
+		}
+		if (!l.held)
+			continue;
+		struct core_event ev = { .kind = CORE_EV_ADOPT, .adopt = {
+			i, s->name[i].key, (uint16_t)strlen(s->name[i].key), l.range, l.number, l.held, s->name[i].limit } };
+		node_give(s, n, &ev);
+	}
+}
+
+void node_start(struct sim *s, struct node *n, bool adopt)
+{
+	struct core_event ev = { .kind = CORE_EV_START, .start.cluster = &s->conf };
+
+	n->mem = (struct core_memory){ .alloc = memory_alloc, .free = memory_free, .seed = { sim_random(s, 0), sim_random(s, 0) } };
+	s->conf.node = n->id + 1;
+	s->conf.may_master = n->id < 3 || n->id % 4;
+	if (core_create(&n->mem, &n->core) < 0)
+		abort();
+	n->drains = false;
+	n->depth = 1;
+	if (adopt && n->deadline) {
+		s->counts->adoptions++;
+		s->counts->late_adoptions += node_clock(s, n) >= n->deadline;
+		slots_adopt(s, n);
+		ev.start.session = n->session;
+		ev.start.incarnation = n->incarnation + 1;
+		ev.start.deadline = n->deadline;
+	} else {
+		slots_lapsed(s, n);
+		n->deadline = 0;
+		memset(n->ledger, 0, sizeof n->ledger);
+		for (unsigned i = 0; i < s->names; i++)
+			n->slot[i].in_core = false, n->slot[i].wanted = 0, n->slot[i].dirty = true;
+		ev.start.session = sim_random(s, 0) | 1;
+		ev.start.incarnation = 1;
+	}
+	sim_trace(s, "%u starts%s", n->id, ev.start.deadline ? " and adopts" : "");
+	node_give(s, n, &ev);
+	n->depth = 0;
+	if (n->core)
+		slots_pump(s, n);
+}
+
+static void restart(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+
+	if (n->generation == e->generation && !n->core) {
+		n->host = true;
+		node_start(s, n, e->a);
+	}
+	sim_event_free(s, e);
+}
+
+/* The daemon dies; segment, ledger and clients stay. */
+void node_crash(struct sim *s, struct node *n)
+{
+	struct event *e, *next;
+	bool lost = sim_chance(s, 15);
+
+	sim_trace(s, "%u: the daemon dies", n->id);
+	s->counts->crashes++;
+	core_free(n->core);
+	n->core = NULL;
+	n->generation++;
+	n->last_disturbed = s->now;
+	n->loss_due = 0;
+	n->wants_n = 0;
+	n->depth = 0;
+	net_break_node(s, n);
+	for (e = n->inbox; e; e = next) {
+		next = e->next;
+		e->fn(s, e);
+	}
+	n->inbox = NULL;
+	n->inbox_end = &n->inbox;
+	s->counts->ledgers_lost += lost;
+	sim_after(s, sim_random(s, sim_chance(s, 30) ? 4 * SEC : 300 * MSEC), restart, n, !lost, 0);
+}
+
+/* The machine dies, and its clients with it. */
+void node_host_crash(struct sim *s, struct node *n)
+{
+	if (!n->host)
+		return;
+	s->counts->host_crashes++;
+	if (n->core)
+		node_crash(s, n);
+	n->generation++;
+	n->host = false;
+	slots_lapsed(s, n);
+	n->deadline = 0;
+	memset(n->ledger, 0, sizeof n->ledger);
+	clients_kill(s, n);
+	sim_trace(s, "%u: the host dies", n->id);
+	sim_after(s, 500 * MSEC + sim_random(s, 5 * SEC), restart, n, false, 0);
+}
+
+/* --- Frames in the trace --- */
+
+#include "core/frame.h"
+
+static void frame_trace(struct sim *s, const struct node *n, const char *what, uint64_t conn, const void *bytes, uint32_t size)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+		MSG_KINDS(X)
+#undef X
+	};
+	struct frame f;
+
+	if (!s->trace || frame_decode(bytes, size, &f) < 0)
+		return;
+	sim_trace(s, "%s%u conn %llu %s %.*s shard %u epoch %u number %llx held %u wanted %u seen %llx flags %x", what, n->id,
+		  (unsigned long long)conn, names[f.msg.kind], f.msg.key_len, (const char *)f.msg.key, f.msg.shard, f.msg.epoch,
+		  (unsigned long long)f.msg.number, f.msg.held, f.msg.wanted, (unsigned long long)f.msg.seen, f.msg.flags);
+}
+
+static void trace_send(struct sim *s, const struct node *n, const struct core_action *a)
+{
+	frame_trace(s, n, "  SEND ", a->send.conn, a->send.bytes, a->send.n);
+}
+
+static void trace_recv(struct sim *s, const struct node *n, const struct core_event *ev)
+{
+	frame_trace(s, n, "RECV ", ev->recv.conn, ev->recv.bytes, ev->recv.n);
+}

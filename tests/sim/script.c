@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Which faults happen when. One seed in eight is calm: hosts die, and masters move every TTL / 2. */
+#include <string.h>
+
+#include "sim.h"
+
+static struct node *any(struct sim *s)
+{
+	return &s->node[sim_random(s, s->nodes)];
+}
+
+/* --- Faults, and their ends --- */
+
+static void resumed(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+
+	if (n->core && node_ready(s, n)) {
+		node_inbox(s, n);
+		if (n->core) {
+			for (unsigned i = 0; i < s->names; i++)
+				n->slot[i].dirty = true;
+			slots_pump(s, n);
+		}
+	}
+	sim_event_free(s, e);
+}
+
+static void pause_node(struct sim *s, struct node *n)
+{
+	uint64_t span = sim_random(s, sim_chance(s, 30) ? 6 * SEC : 400 * MSEC), until = s->now + span;
+	bool host = sim_chance(s, 50);
+
+	if (!n->core || !node_ready(s, n))
+		return;
+	s->counts->pauses++;
+	s->counts->host_pauses += host;
+	n->last_disturbed = until;
+	if (host)
+		n->host_paused_until = until;
+	else
+		n->paused_until = until;
+	sim_trace(s, "%u: %s stops for %llu ms", n->id, host ? "the host" : "the daemon", (unsigned long long)(span / MSEC));
+	sim_after(s, span, resumed, n, 0, 0);
+}
+
+static void healed(struct sim *s, struct event *e)
+{
+	memset(s->blocked, 0, sizeof s->blocked);
+	sim_event_free(s, e);
+}
+
+static void partition(struct sim *s)
+{
+	unsigned kind = (unsigned)sim_random(s, 3);
+	struct node *a = any(s), *b = any(s);
+	bool side[NODES_MAX];
+
+	s->counts->partitions++;
+	s->counts->one_ways += kind == 2;
+	for (unsigned i = 0; i < s->nodes; i++)
+		side[i] = sim_chance(s, 50);
+	for (unsigned i = 0; i < s->nodes; i++)
+		for (unsigned k = 0; k < s->nodes; k++)
+			if (i != k && (kind == 0 ? side[i] != side[k] : kind == 1 ? (i == a->id && k == b->id) || (i == b->id && k == a->id) :
+				       i == a->id && side[k]))
+				net_block(s, &s->node[i], &s->node[k]);
+	sim_after(s, sim_random(s, 5 * SEC), healed, NULL, 0, 0);
+}
+
+static void store_back(struct sim *s, struct event *e)
+{
+	if (e->node)
+		e->node->store_cut = false;
+	else
+		s->store_down = false;
+	sim_event_free(s, e);
+}
+
+static void fault(struct sim *s, struct event *e);
+
+static void fault_one(struct sim *s)
+{
+	struct node *n = any(s);
+
+	switch (sim_random(s, 10)) {
+	case 0:
+	case 1:
+		pause_node(s, n);
+		return;
+	case 2:
+		if (n->core)
+			node_crash(s, n);
+		return;
+	case 3:
+		if (sim_chance(s, 50))
+			node_host_crash(s, n);
+		return;
+	case 4:
+		partition(s);
+		return;
+	case 5:
+		s->counts->store_outages++;
+		s->store_down = true;
+		sim_after(s, sim_random(s, sim_chance(s, 30) ? 5 * SEC : SEC), store_back, NULL, 0, 0);
+		return;
+	case 6:
+		s->counts->store_cuts++;
+		n->store_cut = true;
+		sim_after(s, sim_random(s, 5 * SEC), store_back, n, 0, 0);
+		return;
+	case 7:
+		s->counts->store_lags++;
+		s->store_lag_until = s->now + sim_random(s, 5 * SEC);
+		return;
+	case 8:
+		if (node_ready(s, n) && !n->drains) {
+			s->counts->drains++;
+			n->drains = true;
+			node_give(s, n, &(struct core_event){ .kind = CORE_EV_DRAIN });
+		}
+		return;
+	case 9:
+		/* A client scribbles over its slot, and the daemon dies of something else. */
+		if (n->core && !n->slot[0].held && n->deadline) {
+			s->counts->scribbles++;
+#ifdef SIM_BREAK_ADOPT_SLOTS
+			n->slot[0].held = s->name[0].limit;
+			n->slot[0].range = (struct core_range){ ((uint64_t)1 << 40) + 1, 1 };
+#endif
+			node_crash(s, n);
+		}
+		return;
+	}
+}
+
+static void fault(struct sim *s, struct event *e)
+{
+	if (s->faults) {
+		fault_one(s);
+		sim_after(s, sim_random(s, e->a), fault, NULL, e->a, 0);
+	}
+	sim_event_free(s, e);
+}
+
+/* Masters move: whoever is drained leaves its shards, and comes back as another. */
+static void calm_move(struct sim *s, struct event *e)
+{
+	struct node *n = any(s);
+
+	if (s->faults) {
+		if (node_ready(s, n) && !n->drains) {
+			s->counts->drains++;
+			n->drains = true;
+			node_give(s, n, &(struct core_event){ .kind = CORE_EV_DRAIN });
+		}
+		sim_after(s, s->conf.ttl / 2, calm_move, NULL, 0, 0);
+	}
+	sim_event_free(s, e);
+}
+
+static void calm_death(struct sim *s, struct event *e)
+{
+	if (s->faults) {
+		s->counts->deaths_judged++;
+		node_host_crash(s, any(s));
+		sim_after(s, 8 * SEC, calm_death, NULL, 0, 0);
+	}
+	sim_event_free(s, e);
+}
+
+static void faults_end(struct sim *s, struct event *e)
+{
+	s->faults = false;
+	memset(s->blocked, 0, sizeof s->blocked);
+	s->store_down = false;
+	s->store_lag_until = 0;
+	for (unsigned i = 0; i < s->nodes; i++)
+		s->node[i].store_cut = false;
+	sim_trace(s, "faults end");
+	sim_event_free(s, e);
+}
+
+void script_start(struct sim *s)
+{
+	sim_after(s, s->healed_at, faults_end, NULL, 0, 0);
+	if (s->calm) {
+		sim_after(s, 5 * SEC, calm_move, NULL, 0, 0);
+		sim_after(s, 4 * SEC, calm_death, NULL, 0, 0);
+		return;
+	}
+	s->rate[0] = (unsigned)sim_random(s, 20);
+	s->rate[1] = (unsigned)sim_random(s, 60);
+	s->rate[2] = (unsigned)sim_random(s, 60);
+	s->rate[3] = (unsigned)sim_random(s, 100);
+	sim_after(s, 2 * SEC, fault, NULL, 300 * MSEC + sim_random(s, 4 * SEC), 0);
+}

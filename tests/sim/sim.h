@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Many cores in one process, with a network, a store, clocks, clients and faults from one seed.
+ *
+ * Time is counted in nanoseconds of a time that no node sees; each node's clock runs up to 0.5 %
+ * faster or slower. Whatever happens is an event in one heap, ordered by time and then by number, and
+ * every choice is drawn from one generator: a seed repeats its run bit by bit.
+ *
+ * A node is a daemon (a core with its ledger) and a segment (slots and clients) that outlives it.
+ * The judges (judge.c) look at segments, clocks and the resource only, never into a core.
+ */
+#ifndef DLOCK_TESTS_SIM_H
+#define DLOCK_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/core.h"
+
+#define NODES_MAX 50
+#define NAMES_MAX 10
+#define CLIENTS_MAX 3            /* a node's */
+#define MSEC 1000000ull
+#define SEC (1000 * MSEC)
+
+#define SIM_COUNTS(X)                                                                          \
+	X(steps) X(frames) X(grants) X(acquires) X(exclusives) X(shareds) X(permits)           \
+	X(upgrades) X(upgraded) X(deadlocks) X(downgrades) X(cancels) X(releases) X(yields)    \
+	X(revokes) X(refills) X(closes) X(handovers) X(writes) X(late_writes) X(refused_writes) \
+	X(losts) X(lapses) X(jeopardies) X(losses) X(reigns) X(drains) X(drained)              \
+	X(conns) X(breaks) X(stale_frames) X(duplicates) X(partitions) X(one_ways)             \
+	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
+	X(store_cuts) X(store_lags) X(hints)                                                   \
+	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
+	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged)
+
+struct sim_counts {
+#define X(name) uint64_t name;
+	SIM_COUNTS(X)
+#undef X
+};
+
+enum mode { EXCLUSIVE, SHARED, PERMITS };
+enum client_state { IDLE, WAITING, HOLDING };
+
+struct client {
+	enum client_state state;
+	uint64_t generation;             /* events of an earlier life are void */
+	unsigned name;
+	enum mode mode;
+	uint32_t permits;
+	uint64_t since;                  /* WAITING */
+	uint64_t token;                  /* HOLDING */
+	uint64_t order;                  /* of its acquisition, over all nodes */
+	bool lost;                       /* HOLDING: the lease has gone from under it */
+	bool upgrading;
+};
+
+struct slot {
+	bool in_core, releasing, dirty;
+	uint32_t held, wanted;
+	bool upgrade;
+	struct core_range range;
+	uint64_t used;
+	uint32_t keep;                   /* CORE_WEIGHT_ALL: not revoked */
+	unsigned budget;                 /* hand-overs left */
+	unsigned queue[CLIENTS_MAX], queue_n;
+	uint64_t granted_at;             /* by the node's clock */
+	bool accounted;                  /* its loss has been told to a later holder */
+};
+
+struct ledger_entry {
+	uint32_t held;
+	struct core_range range;
+	uint64_t number;
+};
+
+struct node;
+struct sim;
+struct event;
+typedef void (*event_fn)(struct sim *s, struct event *e);
+
+struct event {
+	uint64_t at, number;
+	event_fn fn;
+	struct node *node;
+	uint64_t generation, a, b;
+	void *data;
+	uint32_t size;
+	struct event *next;
+};
+
+struct node {
+	unsigned id;
+	bool host;                       /* the machine runs */
+	struct core *core;               /* the daemon runs */
+	uint64_t generation;             /* of the daemon */
+	uint64_t paused_until;           /* the daemon */
+	uint64_t host_paused_until;      /* all of it */
+	struct event *inbox, **inbox_end; /* came while it was paused */
+	int64_t ppm;
+	uint64_t offset;
+	uint64_t timer;                  /* the number of the one that counts */
+	uint64_t deadline;               /* published */
+	struct core_memory mem;
+	uint64_t session;
+	uint32_t incarnation;
+	struct core_actions actions;
+	unsigned depth;
+	bool drains;
+	uint64_t loss_due;               /* actions on loss run until then; 0: none */
+	uint32_t loss_names;             /* what was held when they began */
+	uint64_t last_disturbed;         /* paused or crashed */
+	struct ledger_entry ledger[NAMES_MAX];
+	struct slot slot[NAMES_MAX];
+	struct client client[CLIENTS_MAX];
+	uint64_t wants[NODES_MAX * 4];   /* sessions to keep links to */
+	unsigned wants_n;
+	bool store_cut;
+};
+
+struct conn {
+	uint64_t number;
+	struct node *end[2];
+	uint64_t generation[2];
+	uint64_t session[2];
+	bool broken, breaking, mute[2], cut[2];
+	uint64_t last[2];                /* to end i */
+	struct conn *next;
+};
+
+struct record {
+	char key[32];
+	uint8_t *value;
+	uint32_t size;
+	uint64_t version;                /* 0: absent */
+};
+
+struct judge_name {
+	char key[16];
+	uint32_t limit;
+	uint64_t exclusive_max, shared_max; /* tokens acquired */
+	uint64_t order, written_order, written_token;
+	bool abnormal;                   /* an exclusive holder was lost, and nobody has been told */
+	uint64_t abnormal_at;
+};
+
+struct sim {
+	uint64_t seed, rng, now, events_made;
+	struct event **heap, *free;
+	size_t heap_n, heap_max;
+	struct core_cluster conf;
+	unsigned nodes, names;
+	struct node node[NODES_MAX];
+	struct conn *conns;
+	uint64_t conn_number;
+	bool blocked[NODES_MAX][NODES_MAX]; /* from, to */
+	struct record *records;
+	size_t records_n;
+	uint64_t version;
+	bool store_down;
+	uint64_t store_lag_until;
+	struct judge_name name[NAMES_MAX];
+	bool faults;                     /* they may still happen */
+	uint64_t healed_at;
+	bool calm;                       /* hosts die and masters move, nothing else happens */
+	unsigned rate[4];                /* of the store's and the connections' small faults, in a thousand */
+	struct sim_counts *counts;
+	FILE *trace;
+	char verdict[200];               /* what a judge says no to */
+};
+
+/* world.c */
+uint64_t sim_random(struct sim *s, uint64_t n);
+bool sim_chance(struct sim *s, unsigned percent);
+struct event *sim_after(struct sim *s, uint64_t span, event_fn fn, struct node *n, uint64_t a, uint64_t b);
+void sim_event_free(struct sim *s, struct event *e);
+uint64_t node_clock(const struct sim *s, const struct node *n);
+uint64_t node_clock_at(const struct sim *s, const struct node *n, uint64_t local);
+void sim_no(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_trace(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_verdict[200]);
+
+/* script.c */
+void script_start(struct sim *s);
+
+/* store.c */
+void store_request(struct sim *s, struct node *n, const struct core_action *a);
+void store_done(struct sim *s);
+
+/* net.c */
+void net_start(struct sim *s);
+void net_send(struct sim *s, struct node *n, const struct core_action *a);
+void net_break(struct sim *s, struct conn *c);
+void net_block(struct sim *s, struct node *from, struct node *to);
+void net_break_node(struct sim *s, struct node *n);
+void net_done(struct sim *s);
+
+/* node.c */
+void node_start(struct sim *s, struct node *n, bool adopt);
+void node_crash(struct sim *s, struct node *n);
+void node_host_crash(struct sim *s, struct node *n);
+void node_give(struct sim *s, struct node *n, const struct core_event *ev);
+bool node_ready(const struct sim *s, const struct node *n);
+void node_inbox(struct sim *s, struct node *n);
+void node_defer(struct node *n, struct event *e);
+
+/* client.c */
+void clients_start(struct sim *s, struct node *n);
+void clients_kill(struct sim *s, struct node *n);
+void slots_pump(struct sim *s, struct node *n);
+void slot_granted(struct sim *s, struct node *n, const struct core_action *a);
+void slot_refused(struct sim *s, struct node *n, const struct core_action *a);
+void slots_lapsed(struct sim *s, struct node *n);
+uint32_t slot_usage(const struct node *n, unsigned name);
+
+/* judge.c */
+void judge_grant(struct sim *s, struct node *n, const struct core_action *a);
+void judge_acquired(struct sim *s, struct node *n, struct client *c);
+void judge_write(struct sim *s, struct client *c);
+void judge_lost(struct sim *s, struct node *n, unsigned name);
+void judge_deadline(struct sim *s, struct node *n);
+void judge_end(struct sim *s);
+bool holds(const struct sim *s, const struct node *n);
+
+#endif
