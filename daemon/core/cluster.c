@@ -68,7 +68,7 @@ static void lapsed(struct core *c)
 	cl->map_version = 0;
 	cl->map_read = false;
 	cl->members_for = cl->members_want = cl->raise = 0;
-	cl->list_want = cl->beats_want = cl->beats_known = false;
+	cl->list_want = cl->beats_due = cl->beats_want = cl->beats_known = false;
 	for (unsigned i = ASK_MAP; i < ASK_N; i++)
 		ask_forget(&cl->asks, (enum ask_kind)i);
 }
@@ -217,7 +217,8 @@ static void members_answer(struct core *c, const struct core_event *ev, struct s
 	master_listed(&c->master, cl->members_for & c->master.opening);
 	cl->members_for = 0;
 	cl->beats_known = false;
-	cl->beats_want = true;
+	cl->beats_want |= cl->beats_due || coordinator_is(c);
+	cl->beats_due = false;
 }
 
 /* --- Answers --- */

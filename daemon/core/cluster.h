@@ -7,10 +7,12 @@
  * The map never goes back: a serial below the one known is an answer that was long under way.
  *
  * The coordinator (whose session the map names) and two deputies, the first in order of sessions,
- * also list the beats every `look`, end whoever has been silent, and clear away what is left. The
- * coordinator writes the map: masters that are gone, that drain, or that others should take over from, and the
- * roster. If its session ends a deputy writes itself into the map as coordinator. All writes are
- * compare-and-sets of the whole map, so several who think they are it do no harm.
+ * also list the beats every `look`, end whoever has been silent, and clear away what is left. So do the
+ * others, the n-th in order every n looks: then however many of the first are dead, somebody ends them, and all
+ * together list no more often than the logarithm of their number. The coordinator writes the map: masters
+ * that are gone, that drain, or that others should take over from, and the roster. If its session
+ * has ended, who observes writes itself into the map as coordinator. All writes are compare-and-sets of
+ * the whole map, so several who think they are it do no harm.
  */
 #ifndef DLOCK_CORE_CLUSTER_H
 #define DLOCK_CORE_CLUSTER_H
@@ -34,6 +36,7 @@ struct cluster {
 	shard_set_t members_for;         /* new reigns that the list under way is for */
 	shard_set_t members_want;        /* ... that the next list shall be for */
 	bool list_want;                  /* list the members, for whatever reason */
+	bool beats_due;                  /* it is time for a look at the beats: after the next list of members */
 	bool beats_want;
 	bool beats_known;                /* the beats were listed since the members were */
 	core_nsec_t look_at;             /* at the map */

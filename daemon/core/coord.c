@@ -25,7 +25,7 @@ static bool coordinator_listed(const struct core *c)
 	return false;
 }
 
-static bool coordinator(const struct core *c)
+bool coordinator_is(const struct core *c)
 {
 	return c->cluster.map.coordinator == c->cluster.session.self.session;
 }
@@ -42,9 +42,11 @@ static unsigned rank(const struct core *c)
 	return n;
 }
 
-static bool observes(const struct core *c)
+static core_nsec_t look_every(const struct core *c)
 {
-	return coordinator(c) || rank(c) < CLUSTER_DEPUTIES;
+	unsigned n = coordinator_is(c) ? 0 : rank(c);
+
+	return c->cluster.conf.look * (n < CLUSTER_DEPUTIES ? 1 : n);
 }
 
 /* --- Ending sessions --- */
@@ -82,7 +84,7 @@ static bool clear_one(struct core *c, struct step *s)
 			ask_delete(&cl->asks, ASK_BURY, p->record, s);
 			return true;
 		}
-		if (!p && coordinator(c) && s->now - e->since >= TOMBSTONE_WAITS * wait_of(&cl->conf)) {
+		if (!p && coordinator_is(c) && s->now - e->since >= TOMBSTONE_WAITS * wait_of(&cl->conf)) {
 			ask_key(&cl->asks.v[ASK_BURY], BEAT_PREFIX, e->id.session);
 			ask_delete(&cl->asks, ASK_BURY, e->version, s);
 			return true;
@@ -185,7 +187,7 @@ static void plan_tick(struct core *c, struct step *s)
 		return;
 	bool current = cl->map_read && !cl->list_want && !asking(&cl->asks, ASK_MEMBERS);
 	bool leads = current && cl->beats_known && !asking(&cl->asks, ASK_BEATS) &&
-		     (coordinator(c) || (!coordinator_listed(c) && rank(c) < CLUSTER_DEPUTIES));
+		     (coordinator_is(c) || !coordinator_listed(c));
 
 	if (!cl->raise && !leads)
 		return;
@@ -207,10 +209,10 @@ void coord_look(struct core *c, core_nsec_t now)
 {
 	struct cluster *cl = &c->cluster;
 
-	if (!cl->map_read || !observes(c) || now < cl->beats_at)
+	if (!cl->map_read || now < cl->beats_at)
 		return;
-	cl->beats_at = now + cl->conf.look;
-	cl->list_want = true;
+	cl->beats_at = now + look_every(c);
+	cl->list_want = cl->beats_due = true;
 }
 
 /* The beats are listed after the members, so that what is planned knows each of them. */
@@ -218,7 +220,7 @@ static bool beats_askable(const struct core *c)
 {
 	const struct cluster *cl = &c->cluster;
 
-	return cl->beats_want && observes(c) && !cl->list_want && !asking(&cl->asks, ASK_MEMBERS) && !asking(&cl->asks, ASK_BEATS);
+	return cl->beats_want && !cl->list_want && !asking(&cl->asks, ASK_MEMBERS) && !asking(&cl->asks, ASK_BEATS);
 }
 
 void coord_tick(struct core *c, struct step *s)
@@ -232,8 +234,7 @@ void coord_tick(struct core *c, struct step *s)
 		ask_key(&cl->asks.v[ASK_BEATS], BEAT_PREFIX, 0);
 		ask_list(&cl->asks, ASK_BEATS, s);
 	}
-	if (observes(c))
-		bury_tick(c, s);
+	bury_tick(c, s);
 	plan_tick(c, s);
 }
 
@@ -267,7 +268,7 @@ void coord_answer(struct core *c, enum ask_kind kind, const struct core_event *e
 		return;
 	}
 	if (kind == ASK_BURY) {
-		cl->list_want = true;
+		cl->list_want = cl->beats_due = true;
 		return;
 	}
 	/* Whether our map has landed is read from the store, as everybody else's. */
@@ -282,8 +283,7 @@ core_nsec_t coord_next(const struct core *c)
 
 	if (!cl->map_read)
 		return 0;
-	if (observes(c))
-		at = beats_askable(c) ? 1 : cl->beats_at;
+	at = beats_askable(c) ? 1 : cl->beats_at;
 	if (cl->raise && cl->plan_at && (!at || cl->plan_at < at) && !asking(&cl->asks, ASK_PLAN))
 		at = cl->plan_at;
 	return at;

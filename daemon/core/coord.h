@@ -10,6 +10,8 @@ void coord_look(struct core *c, core_nsec_t now);
 void coord_tick(struct core *c, struct step *s);
 void coord_answer(struct core *c, enum ask_kind kind, const struct core_event *ev, core_nsec_t now);
 
+bool coordinator_is(const struct core *c);
+
 /* When to look again; 0: no matter. */
 core_nsec_t coord_next(const struct core *c);
 

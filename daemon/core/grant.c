@@ -260,8 +260,8 @@ static struct core_range range_choose(const struct master *m, unsigned shard, co
 	return next;
 }
 
-/* The first grant after a holder was lost, or that nobody knew whether one was, says so. */
-static bool lost_say(struct master *m, unsigned shard, struct master_name *r)
+/* The first grant after a holder was lost, or that nobody knew whether one was, says so; readers do not settle it. */
+static bool lost_say(struct master *m, unsigned shard, struct master_name *r, uint32_t weight)
 {
 	bool say = r->lost;
 
@@ -270,7 +270,7 @@ static bool lost_say(struct master *m, unsigned shard, struct master_name *r)
 #else
 	(void)m, (void)shard;
 #endif
-	r->lost = false;
+	r->lost = say && r->limit == MSG_WEIGHT_ALL && weight != MSG_WEIGHT_ALL;
 	r->known = true;
 	return say;
 }
@@ -299,7 +299,7 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	c->keep = CLAIM_KEEP_ALL;
 	if (next.count == 1)
 		sh->floor = max_u64(sh->floor, next.first);
-	c->told_lost = lost_say(m, shard, r);
+	c->told_lost = lost_say(m, shard, r, wanted);
 	claim_grant_say(m, n, c, stamp, s);
 }
 

@@ -248,6 +248,7 @@ static void grant_settle(struct master *m, struct master_name *r, struct master_
 		return;
 	if (msg->seen != c->range.first) {
 		grant_void(m, msg->shard, r, c);
+		c->keep = CLAIM_KEEP_ALL;        /* what was asked was of that grant */
 		return;
 	}
 	c->told_lost = false;
@@ -360,6 +361,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	if (!held_possible(m, c, msg))
 		return;
 	r = record_make(m, n, limit);
+	if (!r->claims)
+		r->limit = limit;
 	if (r->limit != limit) {
 		struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EINVAL, .number = msg->number, .key = msg->key,
 				       .key_len = msg->key_len, .shard = msg->shard, .epoch = msg->epoch,

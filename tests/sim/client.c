@@ -269,6 +269,8 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 	if (keep < sl->held && keep && sl->held == CORE_WEIGHT_ALL)
 		sl->range.count = sl->used = ++used;
 	s->counts->yields += keep < sl->held;
+	if (keep < sl->held)
+		n->loss_names &= ~(1u << name);  /* whoever had it has ended by itself */
 	sl->held = keep;
 	sl->wanted = wanted;
 	sl->upgrade = false;
@@ -285,6 +287,7 @@ static void give_release(struct sim *s, struct node *n, unsigned name)
 	sl->held = sl->wanted = 0;
 	sl->keep = CORE_WEIGHT_ALL;
 	sl->releasing = true;
+	n->loss_names &= ~(1u << name);
 	node_give(s, n, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { name, used } });
 }
 
