@@ -329,7 +329,7 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 		return r;
 	if (!p || !frame_current(p, ev, &f))
 		return 0;
-	if (!p->listed || c->cluster.session.state != SESSION_LIVE)
+	if (c->cluster.session.state != SESSION_LIVE)
 		return 0;
 	epoch_look(c, &f.msg, s->now);
 	f.msg.to = c->cluster.session.self;
@@ -339,7 +339,7 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 	case MSG_RELEASE:
 	case MSG_HANDOVER:
 	case MSG_MARK:
-		if (!((c->master.opening | c->master.open | c->master.raise) & shard_bit(f.msg.shard)))
+		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f.msg.shard)))
 			return 0;
 		return to_master(c, &f.msg, s);
 	case MSG_GRANT:

@@ -20,7 +20,7 @@ static const uint16_t fields_of[] = {
 	[MSG_REVOKE] = NUMBER | SEEN | HELD | KEY,
 	[MSG_REIGN] = 0,
 	[MSG_HANDOVER] = NUMBER,
-	[MSG_MARK] = USED | KEY,
+	[MSG_MARK] = NUMBER | USED | KEY,
 };
 
 static const uint16_t flags_of[] = {

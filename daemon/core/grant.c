@@ -35,7 +35,7 @@ void record_drop_if_idle(struct master *m, name_t n)
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || r->lost)
+	if (r->claims || r->listed || r->lost || r->holder)
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
@@ -333,6 +333,18 @@ static bool revoke(struct master *m, name_t n, const struct master_claim *next, 
 	return true;
 }
 
+/* The master before knew of a holder. If it lives it has synced, and has given the name back; else it was lost. */
+static void holder_settle(struct master *m, unsigned shard, struct master_name *r)
+{
+	const struct peer *p = r->holder ? peers_find(m->peers, r->holder) : NULL;
+
+	if (r->holder && (!p || (p != m->peers->v && !p->listed))) {
+		r->lost = true;
+		r->not_before = max_u64(r->not_before, m->shard[shard].not_before);
+	}
+	r->holder = 0;
+}
+
 /* Of the suspect names nothing is known but that it may have been held until the reign before ended. */
 static core_nsec_t delay_of(const struct master *m, unsigned shard, const struct master_name *r)
 {
@@ -352,6 +364,7 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	if (!handle || !(m->open & shard_bit(shard)))
 		return;
 	struct master_claim *c = claim_at(m, handle);
+	holder_settle(m, shard, r);
 	core_nsec_t when = delay_of(m, shard, r);
 	if (s->now < when) {
 		r->not_before = when;

@@ -60,7 +60,16 @@ static void open_when_synced(struct master *m)
 	opened(m, synced);
 }
 
-/* Forgets the shard, but for which holders were lost if that is to be kept. */
+/* The session that holds it alone. 0: none does. */
+static uint64_t holder_of(const struct master *m, const struct master_name *r)
+{
+	for (uint32_t i = r->claims; i; i = claim_at(m, i)->next)
+		if (claim_at(m, i)->held == MSG_WEIGHT_ALL)
+			return m->peers->v[claim_at(m, i)->peer].id.session;
+	return 0;
+}
+
+/* Forgets the shard, but for which holders were lost, or may be, if that is to be kept. */
 static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 {
 	struct master_shard *sh = &m->shard[shard];
@@ -77,12 +86,16 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 
 		next = r->shard_next;
 		r->listed = r->known = false;
+		if (keep_lost && r->claims)
+			r->holder = holder_of(m, r);
 		while (r->claims) {
 			r->lost |= claim_at(m, r->claims)->told_lost;
 			claim_drop(m, n, r->claims);
 		}
-		if (!keep_lost)
+		if (!keep_lost) {
 			r->lost = false;
+			r->holder = 0;
+		}
 		record_drop_if_idle(m, n);
 	}
 }
@@ -175,7 +188,7 @@ static struct msg tell_msg(const struct master *m, enum msg_kind kind, unsigned 
 			     .epoch = m->telling_epoch[shard] };
 }
 
-/* First what was lost, name by name, then that this was all. */
+/* First what was lost and what is held alone, name by name, then that this was all. */
 bool master_tell_work(struct master *m, struct step *s)
 {
 	if (!m->telling)
@@ -192,7 +205,8 @@ bool master_tell_work(struct master *m, struct step *s)
 
 		mark.key = name->key;
 		mark.key_len = name->len;
-		mark.used = r->not_before > s->now ? r->not_before - s->now : 0;
+		mark.number = r->lost ? 0 : r->holder;
+		mark.used = r->lost && r->not_before > s->now ? r->not_before - s->now : 0;
 		step_send(s, &mark);
 		m->telling_at = r->shard_next;
 		return true;
@@ -310,6 +324,14 @@ static void take_wanted(struct master *m, name_t n, uint32_t handle, const struc
 	claim_wait(m, r, handle, stamp);
 }
 
+static void revoke_repeat(struct master *m, name_t n, const struct master_claim *c, struct step *s)
+{
+	struct msg again = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first };
+
+	if (c->held > c->keep && c->peer)
+		claim_answer(m, n, c, s, &again);
+}
+
 /* The very statement that the master knows already. */
 static void take_repeated(struct master *m, name_t n, uint32_t handle, const struct msg *msg, struct step *s)
 {
@@ -320,16 +342,15 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	if (seen)
 		c->told_lost = false;
 	if (!msg->wanted || c->waiting) {
-		struct msg again = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first };
-
-		if (c->held > c->keep && c->peer)
-			claim_answer(m, n, c, s, &again);
+		revoke_repeat(m, n, c, s);
 		stamp_say(m, n, c, s);
 		return;
 	}
 	if (!seen && c->held) {
-		if (!NEVER(msg->seen > c->range.first))
-			claim_grant_say(m, n, c, 0, s);
+		if (NEVER(msg->seen > c->range.first))
+			return;
+		claim_grant_say(m, n, c, 0, s);
+		revoke_repeat(m, n, c, s);
 		return;
 	}
 	c->wanted = msg->wanted;                 /* more tokens for what it has */
@@ -382,6 +403,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
 			c->range = msg->range;
 	}
+	if (r->holder == msg->from.session)
+		r->holder = 0;
 	c->number = msg->number;
 	claim_hold(m, r, c, msg->held);
 	if (c->keep >= msg->held || msg->kind == MSG_SYNC)
@@ -458,6 +481,10 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 {
 	struct master_name *r = record_make(m, n, MSG_WEIGHT_ALL);
 
+	if (msg->number) {
+		r->holder = msg->number;
+		return;
+	}
 	r->lost = true;
 	r->not_before = max_u64(r->not_before, now + min_u64(msg->used, m->lock_delay));
 }

@@ -59,6 +59,7 @@ struct master_name {
 	uint32_t limit;
 	uint64_t held;                   /* the sum over its claims */
 	core_nsec_t not_before;          /* lock-delay */
+	uint64_t holder;                 /* the session that held it alone, as the master before knew; 0: settled */
 	uint32_t claims;
 	uint32_t first, last;            /* those that wait, by stamp */
 	uint32_t upgrade;                /* goes before them */

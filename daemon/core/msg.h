@@ -14,7 +14,8 @@
  *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
- *   MARK      master -> master   of one name: its last holder was lost, and is not to be followed for `used` ns
+ *   MARK      master -> master   of one name: the session `number` held it alone; 0: its last holder was
+ *                                lost, and is not to be followed for `used` ns
  *
  * Every statement of a member's (SYNC, CLAIM, RELEASE) says all that it has of the name, in totals
  * (S10), under the number of its claim. A number stands for one pair of held and wanted: whoever
