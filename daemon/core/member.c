@@ -463,6 +463,7 @@ void member_renumber(struct member *m)
 
 void member_lapse(struct member *m)
 {
+	m->number = 0;                           /* a session has its own; a restart within it counts on from the incarnation */
 	for (core_ref_t ref = 0; ref / MEMBER_PIECE < m->pieces_max; ref++) {
 		struct lease *l = lease_at(m, ref);
 
