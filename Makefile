@@ -11,11 +11,11 @@ srctree := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 override O := $(abspath $(O))
 MAKEFLAGS += -rR --no-print-directory
 
-.PHONY: all tests benches check sanitize bench demo install uninstall clean tags help
+.PHONY: all tests benches check sim sim-mutants sanitize bench demo install uninstall clean tags help
 all:
 
 # These look again at what is installed, so each builds in a make of its own.
-outer := check sanitize bench demo clean tags help
+outer := check sim sim-mutants sanitize bench demo clean tags help
 ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
 include $(srctree)/scripts/Makefile.build
 include $(srctree)/scripts/Makefile.tests
@@ -36,6 +36,17 @@ sanitize:
 	+@$(again) O=$(O)/asan SANITIZE=address,undefined tests
 	+@$(again) O=$(O)/tsan SANITIZE=thread tests
 	@$(run-tests) $(if $(T),--only '$(T)') --logs $(O)/test-logs $(O)/asan/tests.list $(O)/tsan/tests.list
+
+# The many-node core in its simulator: more seeds than make check has time for, and its judges judged.
+FIRST ?= 1000
+SEEDS ?=
+sim:
+	@$(deps) check
+	+@$(again) O=$(O) tests/sim/test_sim
+	@$(O)/tests/sim/test_sim $(FIRST) $(or $(SEEDS),1000)
+
+sim-mutants:
+	@srctree=$(srctree) $(if $(SEEDS),SEEDS=$(SEEDS)) CC=$(CC) $(srctree)/tests/sim/mutants.sh
 
 bench:
 	@$(deps) check
@@ -58,6 +69,7 @@ help:
 	@echo 'make               the library, the daemon and the command, in $(O)'
 	@echo 'make demo          installs what is missing, builds, shows what dlock does'
 	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
+	@echo 'make sim           many simulated clusters (SEEDS=1000, FIRST=1000); make sim-mutants: its judges judged'
 	@echo 'make sanitize      the tests under ASan and UBSan, then the threaded ones under TSan'
 	@echo 'make bench         measures, and writes docs/BENCHMARKS.md (B=pattern: some rows only)'
 	@echo 'make install       to DESTDIR, under PREFIX (/usr/local); make uninstall takes it away'

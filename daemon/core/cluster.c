@@ -130,7 +130,12 @@ static void map_answer(struct core *c, const struct core_event *ev, struct step 
 {
 	struct clustermap m;
 
-	if (ev->store.error || c->cluster.session.state != SESSION_LIVE)
+	bool live = c->cluster.session.state == SESSION_LIVE;
+
+#ifdef CORE_BREAK_MAP_EARLY
+	live |= c->cluster.session.state == SESSION_ENROLLING;
+#endif
+	if (ev->store.error || !live)
 		return;
 	if (ev->store.version) {
 		int e = clustermap_decode(ev->store.value, ev->store.value_len, &m);

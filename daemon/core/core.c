@@ -316,8 +316,10 @@ int core_step(struct core *c, const struct core_event *ev, struct core_actions *
 	s.now = c->now;
 	c->master.now = s.now;
 	/* What the time has taken must not be granted or used by this event (S2). */
+#ifndef CORE_BREAK_LAPSE_LATE
 	if (c->cluster.on)
 		cluster_tick(c, &s);
+#endif
 	int r = event_take(c, ev, &s);
 	if (r < 0 && ret->n && c->reign.state != REIGN_DEAD) {
 		timer_set(c, &s);

@@ -173,7 +173,8 @@ void master_lapse(struct master *m)
 
 void master_tell(struct master *m, unsigned shard, struct msg_peer to, uint32_t epoch)
 {
-	if (!(m->frozen & shard_bit(shard)))
+	/* If another has reigned in between, what we knew is no longer so. */
+	if (!(m->frozen & shard_bit(shard)) || m->shard[shard].epoch + 1 != epoch)
 		return;
 	m->telling |= shard_bit(shard);
 	m->telling_to[shard] = to;
@@ -339,6 +340,10 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	struct master_claim *c = claim_at(m, handle);
 	bool seen = msg->seen == c->range.first;
 
+#ifdef CORE_BREAK_DELTA
+	if (!seen && c->held && r->limit != MSG_WEIGHT_ALL)
+		claim_hold(m, r, c, c->held + msg->wanted - msg->held);
+#endif
 	if (seen)
 		c->told_lost = false;
 	if (!msg->wanted || c->waiting) {
@@ -453,10 +458,12 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 	uint32_t next;
 
 	/* The first words were lost, or said to an earlier epoch. */
+#ifndef CORE_BREAK_RESYNC
 	if (!(p->hearing & shard_bit(shard))) {
 		p->ask |= shard_bit(shard);
 		return;
 	}
+#endif
 	for (uint32_t i = peer ? p->claims : 0; i; i = next) {
 		struct master_claim *c = claim_at(m, i);
 		name_t n = c->name;

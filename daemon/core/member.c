@@ -41,6 +41,9 @@ static bool master_linked(const struct member *m, unsigned shard)
 {
 	const struct peer *p = m->epoch[shard] ? peers_find(m->peers, m->master[shard].session) : NULL;
 
+#ifdef CORE_BREAK_NODE_KEY
+	return peer_linked(m->peers, p);
+#endif
 	return peer_linked(m->peers, p) && msg_peer_same(p->id, m->master[shard]);
 }
 
@@ -581,6 +584,9 @@ static bool of_present_master(const struct member *m, const struct msg *msg)
 #ifdef CORE_BREAK_STALE_EPOCH
 	if (msg->kind == MSG_GRANT)
 		return true;
+#endif
+#ifdef CORE_BREAK_NODE_KEY
+	return msg->from.session == m->master[msg->shard].session && msg->epoch == m->epoch[msg->shard];
 #endif
 	return msg_peer_same(msg->from, m->master[msg->shard]) && msg->epoch == m->epoch[msg->shard];
 }

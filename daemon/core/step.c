@@ -10,8 +10,12 @@ void step_send(struct step *s, const struct msg *m)
 		return;
 	}
 	const struct peer *to = peers_find(s->peers, m->to.session);
-	if (!to || !to->conn || to->id.incarnation != m->to.incarnation)
+	if (!to || !to->conn)
 		return;
+#ifndef CORE_BREAK_NODE_KEY
+	if (to->id.incarnation != m->to.incarnation)
+		return;
+#endif
 
 	struct frame f = { .msg = *m, .conn = to->conn };
 	unsigned i = s->actions->n;

@@ -296,6 +296,10 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 {
 	struct slot *sl = &n->slot[name];
 	uint32_t limit = s->name[name].limit, usage = slot_usage(n, name), wanted;
+	bool refillable = !usage;
+#ifdef SIM_BREAK_REFILL_OWNED
+	refillable = true;
+#endif
 
 	if (!node_ready(s, n) || sl->releasing)
 		return false;
@@ -335,7 +339,7 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 		return true;
 	}
 	/* The owner has gone, and no tokens are left. */
-	if (sl->queue_n && sl->held && !tokens_left(sl) && !usage) {
+	if (sl->queue_n && sl->held && !tokens_left(sl) && refillable) {
 		s->counts->refills++;
 		sl->wanted = sl->held;
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_REFILL, .refill = { name, sl->used } });
@@ -384,6 +388,11 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 	sl->granted_at = node_clock(s, n);
 	sl->accounted = false;
 	sl->dirty = true;
+#ifdef SIM_BREAK_REFILL_OWNED
+	for (unsigned i = 0; i < CLIENTS_MAX; i++)       /* the word that its token is computed from begins anew */
+		if (n->client[i].state == HOLDING && n->client[i].name == name && !n->client[i].lost)
+			n->client[i].token = sl->range.first;
+#endif
 	for (unsigned i = 0; sl->upgrade && i < CLIENTS_MAX; i++) {
 		struct client *c = &n->client[i];
 

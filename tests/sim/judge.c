@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What must never be seen from outside, and what must come in time. */
+#include <string.h>
+
+#include "core/beat.h"
 #include "sim.h"
 
 /* Those who would be told "held" at this instant: by the node's own clock and the published deadline. */
@@ -90,6 +93,18 @@ void judge_deadline(struct sim *s, struct node *n)
 	for (unsigned i = 0; i < s->names; i++)
 		if (n->slot[i].held && n->deadline && node_clock(s, n) >= n->deadline)
 			sim_no(s, "node %u holds, and its deadline is put off after it has passed", n->id);
+}
+
+/* Whoever ends a session may be sure that it holds nothing any more. */
+void judge_record(struct sim *s, const char *key, const void *value, uint32_t size)
+{
+	struct beat_value v;
+
+	if (strncmp(key, "beat/", 5) || !size || beat_decode(value, size, &v) < 0 || !v.ended)
+		return;
+	for (unsigned i = 0; i < s->nodes; i++)
+		if (s->node[i].session == v.id.session && holds(s, &s->node[i]))
+			sim_no(s, "the session of node %u is ended, and by its own clock it goes on", i);
 }
 
 /* How long a wait may take once nothing goes wrong. */

@@ -221,6 +221,7 @@ void judge_acquired(struct sim *s, struct node *n, struct client *c);
 void judge_write(struct sim *s, struct client *c);
 void judge_lost(struct sim *s, struct node *n, unsigned name);
 void judge_deadline(struct sim *s, struct node *n);
+void judge_record(struct sim *s, const char *key, const void *value, uint32_t size);
 void judge_end(struct sim *s);
 bool holds(const struct sim *s, const struct node *n);
 

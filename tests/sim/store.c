@@ -72,6 +72,7 @@ static void cas(struct sim *s, struct request *r)
 		memset(rec, 0, sizeof *rec);
 		snprintf(rec->key, sizeof rec->key, "%s", r->key);
 	}
+	judge_record(s, r->key, r->value, r->size);
 	free(rec->value);
 	rec->value = malloc(r->size + 1);
 	memcpy(rec->value, r->value, r->size);
