@@ -39,7 +39,14 @@ mutant() {
 	fi
 }
 
-echo 1..21
+echo 1..22
+build -DCORE_RIGHT
+if "$dir/sim" 1 "$seeds" stop >"$dir/log" 2>&1; then
+	echo "ok $((number = number + 1)) - unbroken, no judge says no in these $seeds seeds"
+else
+	echo "not ok $((number = number + 1)) - unbroken: $(head -n 1 "$dir/log")"
+	failed=1
+fi
 mutant CORE_BREAK_STALE_EPOCH 'a grant of an older epoch is taken'
 mutant CORE_BREAK_SYNC 'a shard opens before all have synced'
 mutant CORE_BREAK_LIST_EARLY 'the sessions are listed before the map is read'

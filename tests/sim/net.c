@@ -10,7 +10,11 @@
 
 static uint64_t latency(struct sim *s)
 {
-	return MSEC / 4 + sim_random(s, 4 * MSEC) + (s->faults && sim_chance(s, 1) ? sim_random(s, 200 * MSEC) : 0);
+	uint64_t span = MSEC / 4 + sim_random(s, 4 * MSEC);
+
+	if (s->faults && !s->calm && sim_chance(s, 1))
+		span += sim_random(s, sim_chance(s, 5) ? 3 * SEC : 200 * MSEC);
+	return span;
 }
 
 static unsigned side(const struct conn *c, const struct node *n)
