@@ -31,14 +31,6 @@ static struct conn *conn_find(struct sim *s, uint64_t number)
 	return c;
 }
 
-static bool conn_between(struct sim *s, struct node *a, struct node *b)
-{
-	for (struct conn *c = s->conns; c; c = c->next)
-		if (!c->broken && ((c->end[0] == a && c->end[1] == b) || (c->end[0] == b && c->end[1] == a)))
-			return true;
-	return false;
-}
-
 static void link_event(struct sim *s, struct event *e)
 {
 	struct node *n = e->node;
@@ -65,6 +57,7 @@ static void connect(struct sim *s, struct node *a, struct node *b)
 	struct conn *c = calloc(1, sizeof *c);
 
 	c->number = ++s->conn_number;
+	s->linked[a->id][b->id] = s->linked[b->id][a->id] = true;
 	c->next = s->conns;
 	s->conns = c;
 	for (unsigned i = 0; i < 2; i++) {
@@ -112,7 +105,7 @@ static void dial(struct sim *s, struct event *e)
 		for (unsigned k = 0; k < i; k++) {
 			struct node *a = &s->node[i], *b = &s->node[k];
 
-			if (!a->core || !b->core || s->blocked[i][k] || s->blocked[k][i] || conn_between(s, a, b))
+			if (!a->core || !b->core || s->blocked[i][k] || s->blocked[k][i] || s->linked[i][k])
 				continue;
 			if ((wants(a, b) || wants(b, a)) && sim_chance(s, 70))
 				connect(s, a, b);
@@ -134,6 +127,7 @@ static void breaks(struct sim *s, struct event *e)
 void net_break(struct sim *s, struct conn *c)
 {
 	c->broken = true;
+	s->linked[c->end[0]->id][c->end[1]->id] = s->linked[c->end[1]->id][c->end[0]->id] = false;
 	s->counts->breaks++;
 	sim_trace(s, "net: connection %llu breaks", (unsigned long long)c->number);
 	for (unsigned i = 0; i < 2; i++) {

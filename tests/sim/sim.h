@@ -155,6 +155,7 @@ struct sim {
 	struct node node[NODES_MAX];
 	struct conn *conns;
 	uint64_t conn_number;
+	bool linked[NODES_MAX][NODES_MAX]; /* have a connection that is not broken */
 	bool blocked[NODES_MAX][NODES_MAX]; /* from, to */
 	struct record *records;
 	size_t records_n;
