@@ -132,7 +132,7 @@ static unsigned nodes_fill(struct core *c, core_nsec_t now)
 			continue;
 		cl->nodes[n++] = (struct mapplan_node){
 			.id = { p->id.session, e->id.incarnation }, .node = p->node,
-			.may_master = p->may_master && !p->drains, .steady = now - p->since >= cl->conf.steady,
+			.may_master = p->may_master, .drains = p->drains, .steady = now - p->since >= cl->conf.steady,
 		};
 	}
 	return n;

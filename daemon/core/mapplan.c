@@ -8,13 +8,29 @@ static uint64_t draw(uint64_t node, unsigned shard)
 	return mapplan_mix(mapplan_mix(node) + 0x9e3779b97f4a7c15 * (shard + 1));
 }
 
-/* The host with the highest number; of two sessions of one host the one that was made later stands higher in the list. */
-static const struct mapplan_node *best(const struct mapplan_node *v, unsigned n, unsigned shard, bool steady)
+static bool willing(const struct mapplan_node *v)
+{
+	return v->may_master && !v->drains;
+}
+
+static bool willing_and_steady(const struct mapplan_node *v)
+{
+	return willing(v) && v->steady;
+}
+
+static bool allowed(const struct mapplan_node *v)
+{
+	return v->may_master;
+}
+
+/* Of those that are fit, the host with the highest number. */
+static const struct mapplan_node *best(const struct mapplan_node *v, unsigned n, unsigned shard,
+				       bool (*fit)(const struct mapplan_node *))
 {
 	const struct mapplan_node *b = NULL;
 
 	for (unsigned i = 0; i < n; i++)
-		if (v[i].may_master && (v[i].steady || !steady) && (!b || draw(v[i].node, shard) > draw(b->node, shard)))
+		if (fit(&v[i]) && (!b || draw(v[i].node, shard) > draw(b->node, shard)))
 			b = &v[i];
 	return b;
 }
@@ -37,10 +53,12 @@ unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n)
 
 	for (unsigned i = 0; i < CORE_SHARDS; i++) {
 		struct map_reign *r = &m->shard[i];
-		const struct mapplan_node *now = find(v, n, r->master), *want = best(v, n, i, true);
+		const struct mapplan_node *now = find(v, n, r->master), *want = best(v, n, i, willing_and_steady);
 
-		if (!want && (!now || !now->may_master))
-			want = best(v, n, i, false);
+		if (!want && (!now || !willing(now)))
+			want = best(v, n, i, willing);
+		if (!want && !now)
+			want = best(v, n, i, allowed);
 		if (!want || want == now || r->epoch == EPOCH_MAX)
 			continue;
 		r->master = want->id;

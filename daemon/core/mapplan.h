@@ -15,7 +15,8 @@
 struct mapplan_node {
 	struct msg_peer id;
 	uint64_t node;
-	bool may_master;                 /* and does not drain */
+	bool may_master;
+	bool drains;                     /* masters what nobody else can */
 	bool steady;
 };
 

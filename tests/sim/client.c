@@ -429,6 +429,20 @@ void slot_refused(struct sim *s, struct node *n, const struct core_action *a)
 	}
 }
 
+/* The daemon that was asked for it is no more. */
+void upgrades_forget(struct sim *s, struct node *n, unsigned name)
+{
+	for (unsigned i = 0; i < CLIENTS_MAX; i++) {
+		struct client *c = &n->client[i];
+
+		if (c->state != HOLDING || c->name != name || !c->upgrading)
+			continue;
+		c->upgrading = false;
+		c->generation++;
+		client_after(s, n, i, MSEC, held);
+	}
+}
+
 /* All holds are lost. What only waits goes on waiting, in the core too. */
 void slots_lapsed(struct sim *s, struct node *n)
 {

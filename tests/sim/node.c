@@ -288,6 +288,7 @@ static void slots_adopt(struct sim *s, struct node *n)
 		if (l.held && !l.range.count)
 			l.range = sl->range;
 #endif
+		upgrades_forget(s, n, i);
 		sl->in_core = l.held;
 		sl->releasing = sl->upgrade = false;
 		sl->wanted = 0;

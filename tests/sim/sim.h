@@ -214,6 +214,7 @@ void slots_pump(struct sim *s, struct node *n);
 void slot_granted(struct sim *s, struct node *n, const struct core_action *a);
 void slot_refused(struct sim *s, struct node *n, const struct core_action *a);
 void slots_lapsed(struct sim *s, struct node *n);
+void upgrades_forget(struct sim *s, struct node *n, unsigned name);
 uint32_t slot_usage(const struct node *n, unsigned name);
 
 /* judge.c */

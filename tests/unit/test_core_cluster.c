@@ -128,7 +128,7 @@ static void few_shards_move(void **state)
 		unsigned most = 0, least = CORE_SHARDS;
 
 		for (unsigned i = 0; i <= n; i++)
-			v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, true };
+			v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, false, true };
 		assert_int_equal(mapplan_apply(&m, v, n), CORE_SHARDS);
 		assert_int_equal(mapplan_apply(&m, v, n), 0);
 		for (unsigned i = 0; i < n; i++) {
@@ -159,7 +159,7 @@ static void few_shards_move(void **state)
 static void incarnations_and_drains(void **state)
 {
 	(void)state;
-	struct mapplan_node v[3] = { { { 1, 1 }, 1, true, true }, { { 2, 1 }, 2, true, true }, { { 3, 1 }, 3, false, true } };
+	struct mapplan_node v[3] = { { { 1, 1 }, 1, true, false, true }, { { 2, 1 }, 2, true, false, true }, { { 3, 1 }, 3, false, false, true } };
 	struct map m = { 0 };
 
 	mapplan_apply(&m, v, 3);
@@ -168,12 +168,15 @@ static void incarnations_and_drains(void **state)
 	v[0].id.incarnation = 2;
 	assert_int_equal(mapplan_apply(&m, v, 3), of_first);     /* the same hands, but a new reign */
 	assert_int_equal(count(&m, 1), of_first);
-	v[0].may_master = false;                                 /* drains */
+	v[0].drains = true;
 	assert_int_equal(mapplan_apply(&m, v, 3), of_first);
 	assert_int_equal(count(&m, 2), CORE_SHARDS);
-	v[1].may_master = false;
+	v[1].drains = true;
 	assert_int_equal(mapplan_apply(&m, v, 3), 0);            /* better an unwilling master than none */
 	assert_int_equal(count(&m, 2), CORE_SHARDS);
+	v[1].id.session = 4;
+	assert_int_equal(mapplan_apply(&m, v, 3), CORE_SHARDS);
+	assert_int_equal(count(&m, 3), 0);
 }
 
 int main(void)
