@@ -278,6 +278,7 @@ static void refuse(struct master *m, name_t n, uint32_t handle, int error, struc
 	struct msg refused = { .kind = MSG_REFUSED, .error = error };
 
 	claim_wait_not(m, r, handle);
+	c->refused = (uint8_t)-error;
 	claim_answer(m, n, c, s, &refused);
 	if (!c->held)
 		claim_drop(m, n, handle);
@@ -358,6 +359,10 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 		revoke_repeat(m, n, c, s);
 		return;
 	}
+	if (c->refused) {
+		refuse(m, n, handle, -c->refused, s);
+		return;
+	}
 	c->wanted = msg->wanted;                 /* more tokens for what it has */
 	claim_wait(m, r, handle, ++m->shard[msg->shard].stamp);
 	grant_serve(m, n, s);
@@ -411,6 +416,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	if (r->holder == msg->from.session)
 		r->holder = 0;
 	c->number = msg->number;
+	c->refused = 0;
 	claim_hold(m, r, c, msg->held);
 	if (c->keep >= msg->held || msg->kind == MSG_SYNC)
 		c->keep = CLAIM_KEEP_ALL;        /* a daemon that was started anew has not been asked */

@@ -47,6 +47,7 @@ struct master_claim {
 	uint16_t round;                  /* of the connection in which it was last stated */
 	bool waiting, upgrade;
 	bool told_lost;                  /* the grant said LOST, and has not been seen yet */
+	uint8_t refused;                 /* the statement of this number was, with this error */
 	uint64_t number;
 	uint64_t stamp;                  /* waiting */
 	struct core_range range;         /* held */
