@@ -87,6 +87,7 @@ struct event {
 	struct node *node;
 	uint64_t generation, a, b;
 	void *data;
+	void (*data_done)(void *data);   /* NULL: there is nothing in it but bytes */
 	uint32_t size;
 	struct event *next;
 };

@@ -108,8 +108,10 @@ static void execute(struct sim *s, struct request *r)
 	}
 }
 
-static void request_free(struct request *r)
+static void request_done(void *data)
 {
+	struct request *r = data;
+
 	for (size_t i = 0; i < r->found_n; i++)
 		free(r->found[i].value);
 	free(r->found);
@@ -123,7 +125,6 @@ static void answered(struct sim *s, struct event *e)
 	struct request *r = e->data;
 
 	if (n->generation != e->generation) {
-		request_free(r);
 		sim_event_free(s, e);
 		return;
 	}
@@ -147,8 +148,16 @@ static void answered(struct sim *s, struct event *e)
 	}
 	node_give(s, n, &ev);
 	free(list);
-	request_free(r);
 	sim_event_free(s, e);
+}
+
+static struct event *later(struct sim *s, uint64_t span, event_fn fn, struct node *n, struct request *r)
+{
+	struct event *e = sim_after(s, span, fn, n, 0, 0);
+
+	e->data = r;
+	e->data_done = request_done;
+	return e;
 }
 
 /* The request arrives, if it does. */
@@ -172,9 +181,8 @@ static void arrives(struct sim *s, struct event *e)
 			back = 100 * MSEC + sim_random(s, 500 * MSEC);
 		}
 	}
-	struct event *answer = sim_after(s, back, answered, e->node, 0, 0);
+	struct event *answer = later(s, back, answered, e->node, r);
 	answer->generation = e->generation;
-	answer->data = r;
 	e->data = NULL;
 	sim_event_free(s, e);
 }
@@ -185,7 +193,6 @@ static void arrives_late(struct sim *s, struct event *e)
 	struct request *r = e->data;
 
 	execute(s, r);
-	request_free(r);
 	sim_event_free(s, e);
 }
 
@@ -208,12 +215,12 @@ void store_request(struct sim *s, struct node *n, const struct core_action *a)
 
 		*late = *r;
 		s->counts->store_lost_before++;
-		sim_after(s, sim_random(s, 3 * SEC), arrives_late, n, 0, 0)->data = late;
+		later(s, sim_random(s, 3 * SEC), arrives_late, n, late);
 		r->error = -ETIMEDOUT;
-		sim_after(s, 100 * MSEC + sim_random(s, 500 * MSEC), answered, n, 0, 0)->data = r;
+		later(s, 100 * MSEC + sim_random(s, 500 * MSEC), answered, n, r);
 		return;
 	}
-	sim_after(s, latency(s), arrives, n, 0, 0)->data = r;
+	later(s, latency(s), arrives, n, r);
 }
 
 void store_done(struct sim *s)

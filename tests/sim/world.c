@@ -77,6 +77,8 @@ struct event *sim_after(struct sim *s, uint64_t span, event_fn fn, struct node *
 
 void sim_event_free(struct sim *s, struct event *e)
 {
+	if (e->data && e->data_done)
+		e->data_done(e->data);
 	free(e->data);
 	e->next = s->free;
 	s->free = e;
