@@ -61,7 +61,7 @@ static void lapsed(struct core *c)
 	master_lapse(&c->master);
 	for (unsigned i = 0; i < c->peers.n; i++) {
 		struct peer *p = &c->peers.v[i];
-		p->synced = p->hearing = p->ask = 0;
+		p->synced = p->hearing = p->needed = p->ask = 0;
 		p->listed = p->ended = false;
 	}
 	cl->map = (struct clustermap){ 0 };

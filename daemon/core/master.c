@@ -55,7 +55,7 @@ static void open_when_synced(struct master *m)
 #ifndef CORE_BREAK_SYNC
 	for (unsigned i = 0; i < m->peers->n; i++)
 		if (m->peers->v[i].id.session && (!i || m->peers->v[i].listed))
-			synced &= m->peers->v[i].synced;
+			synced &= m->peers->v[i].synced | ~m->peers->v[i].needed;
 #endif
 	opened(m, synced);
 }
@@ -114,7 +114,10 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 	for (unsigned i = 0; i < m->peers->n; i++) {
 		m->peers->v[i].synced &= ~bit;
 		m->peers->v[i].hearing &= ~bit;
+		m->peers->v[i].needed &= ~bit;
 	}
+	if (alone)
+		peers_self(m->peers)->needed |= bit;
 	m->open &= ~bit;
 	m->raise &= ~bit;
 	m->frozen &= ~bit;
@@ -143,8 +146,12 @@ void master_yield(struct master *m, unsigned shard)
 		m->frozen |= bit;
 }
 
+/* Whoever is listed for the first time later has read the map after its record was there, and holds nothing of before. */
 void master_listed(struct master *m, shard_set_t shards)
 {
+	for (unsigned i = 0; i < m->peers->n; i++)
+		if (!i || m->peers->v[i].listed)
+			m->peers->v[i].needed |= shards & ~m->listed;
 	m->listed |= shards;
 	open_when_synced(m);
 }
@@ -167,58 +174,6 @@ void master_lapse(struct master *m)
 	}
 	m->opening = m->open = m->raise = m->frozen = m->listed = m->suspect = m->opened = 0;
 	m->ended = 0;
-}
-
-/* --- Handing over --- */
-
-void master_tell(struct master *m, unsigned shard, struct msg_peer to, uint32_t epoch)
-{
-	/* If another has reigned in between, what we knew is no longer so. */
-	if (!(m->frozen & shard_bit(shard)) || m->shard[shard].epoch + 1 != epoch)
-		return;
-	m->telling |= shard_bit(shard);
-	m->telling_to[shard] = to;
-	m->telling_epoch[shard] = epoch;
-	if (m->telling_shard == shard)
-		m->telling_shard = CORE_SHARDS;
-}
-
-static struct msg tell_msg(const struct master *m, enum msg_kind kind, unsigned shard)
-{
-	return (struct msg){ .kind = kind, .shard = (uint8_t)shard, .from = m->self, .to = m->telling_to[shard],
-			     .epoch = m->telling_epoch[shard] };
-}
-
-/* First what was lost and what is held alone, name by name, then that this was all. */
-bool master_tell_work(struct master *m, struct step *s)
-{
-	if (!m->telling)
-		return false;
-	if (m->telling_shard == CORE_SHARDS) {
-		m->telling_shard = (unsigned)__builtin_ctzll(m->telling);
-		m->telling_at = m->shard[m->telling_shard].names;
-	}
-	unsigned shard = m->telling_shard;
-	if (m->telling_at) {
-		const struct name *name = names_at(m->names, m->telling_at);
-		const struct master_name *r = record_of(m, m->telling_at);
-		struct msg mark = tell_msg(m, MSG_MARK, shard);
-
-		mark.key = name->key;
-		mark.key_len = name->len;
-		mark.number = r->lost ? 0 : r->holder;
-		mark.used = r->lost && r->not_before > s->now ? r->not_before - s->now : 0;
-		step_send(s, &mark);
-		m->telling_at = r->shard_next;
-		return true;
-	}
-	struct msg over = tell_msg(m, MSG_HANDOVER, shard);
-	over.number = m->shard[shard].epoch;
-	over.flags = m->suspect & shard_bit(shard) ? 0 : MSG_FLAG_CLEAN;
-	step_send(s, &over);
-	m->telling &= ~shard_bit(shard);
-	m->telling_shard = CORE_SHARDS;
-	return true;
 }
 
 /* --- Messages --- */

@@ -20,6 +20,7 @@ struct peer {
 	uint64_t conn_last;              /* the highest that there was */
 	core_nsec_t since;               /* first seen in the store's list */
 	shard_set_t synced;              /* has told all in the shard's present epoch */
+	shard_set_t needed;              /* was listed when these were listed for: they open with it, or without it once it has ended */
 	shard_set_t hearing;             /* its sync to the present epoch has been heard from the first word on */
 	shard_set_t ask;                 /* is to be asked to sync these */
 	uint32_t claims;                 /* the first that the master has of it */

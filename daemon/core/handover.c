@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What a master that has been followed by another tells that one (S9): which holders were lost, which
+ * sessions held alone. What members hold they tell themselves.
+ */
+#include "grant.h"
+
+void master_tell(struct master *m, unsigned shard, struct msg_peer to, uint32_t epoch)
+{
+	/* If another has reigned in between, what we knew is no longer so. */
+	if (!(m->frozen & shard_bit(shard)) || m->shard[shard].epoch + 1 != epoch)
+		return;
+	m->telling |= shard_bit(shard);
+	m->telling_to[shard] = to;
+	m->telling_epoch[shard] = epoch;
+	if (m->telling_shard == shard)
+		m->telling_shard = CORE_SHARDS;
+}
+
+static struct msg tell_msg(const struct master *m, enum msg_kind kind, unsigned shard)
+{
+	return (struct msg){ .kind = kind, .shard = (uint8_t)shard, .from = m->self, .to = m->telling_to[shard],
+			     .epoch = m->telling_epoch[shard] };
+}
+
+/* First what was lost and what is held alone, name by name, then that this was all. */
+bool master_tell_work(struct master *m, struct step *s)
+{
+	if (!m->telling)
+		return false;
+	if (m->telling_shard == CORE_SHARDS) {
+		m->telling_shard = (unsigned)__builtin_ctzll(m->telling);
+		m->telling_at = m->shard[m->telling_shard].names;
+	}
+	unsigned shard = m->telling_shard;
+	if (m->telling_at) {
+		const struct name *name = names_at(m->names, m->telling_at);
+		const struct master_name *r = record_of(m, m->telling_at);
+		struct msg mark = tell_msg(m, MSG_MARK, shard);
+
+		mark.key = name->key;
+		mark.key_len = name->len;
+		mark.number = r->lost ? 0 : r->holder;
+		mark.used = r->lost && r->not_before > s->now ? r->not_before - s->now : 0;
+		step_send(s, &mark);
+		m->telling_at = r->shard_next;
+		return true;
+	}
+	struct msg over = tell_msg(m, MSG_HANDOVER, shard);
+	over.number = m->shard[shard].epoch;
+	over.flags = m->suspect & shard_bit(shard) ? 0 : MSG_FLAG_CLEAN;
+	step_send(s, &over);
+	m->telling &= ~shard_bit(shard);
+	m->telling_shard = CORE_SHARDS;
+	return true;
+}
