@@ -320,6 +320,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	}
 	c->wanted = msg->wanted;                 /* more tokens for what it has */
 	claim_wait(m, r, handle, ++m->shard[msg->shard].stamp);
+	revoke_repeat(m, n, c, s);
 	grant_serve(m, n, s);
 }
 

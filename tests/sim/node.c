@@ -83,7 +83,8 @@ static void act_loss(struct sim *s, struct node *n)
 	s->counts->losses++;
 	n->loss_due = s->now + span + 1;
 	n->loss_names = 0;
-	for (unsigned i = 0; i < s->names; i++)
+	/* Who comes to it only after the deadline, because it was stopped or dead, can promise nothing. */
+	for (unsigned i = 0; holds(s, n) && i < s->names; i++)
 		if (n->slot[i].held == CORE_WEIGHT_ALL)
 			n->loss_names |= 1u << i;
 	sim_after(s, span, loss_done, n, 0, 0);

@@ -93,8 +93,10 @@ static void fault_one(struct sim *s)
 			node_crash(s, n);
 		return;
 	case 3:
-		if (sim_chance(s, 50))
-			node_host_crash(s, n);
+		/* One, or a rack: those come back one soon after the other. */
+		for (unsigned i = 0, many = sim_chance(s, 20); i < s->nodes; i++)
+			if (many ? sim_chance(s, 60) : &s->node[i] == n && sim_chance(s, 50))
+				node_host_crash(s, &s->node[i]);
 		return;
 	case 4:
 		partition(s);
@@ -111,7 +113,9 @@ static void fault_one(struct sim *s)
 		return;
 	case 7:
 		s->counts->store_lags++;
-		s->store_lag_until = s->now + sim_random(s, 5 * SEC);
+		for (unsigned i = 0, all = sim_chance(s, 20); i < s->nodes; i++)
+			if (all || &s->node[i] == n || sim_chance(s, 10))
+				s->node[i].store_lag_until = s->now + sim_random(s, 5 * SEC);
 		return;
 	case 8:
 		if (node_ready(s, n) && !n->drains) {
@@ -174,9 +178,10 @@ static void faults_end(struct sim *s, struct event *e)
 	s->faults = false;
 	memset(s->blocked, 0, sizeof s->blocked);
 	s->store_down = false;
-	s->store_lag_until = 0;
-	for (unsigned i = 0; i < s->nodes; i++)
+	for (unsigned i = 0; i < s->nodes; i++) {
 		s->node[i].store_cut = false;
+		s->node[i].store_lag_until = 0;
+	}
 	sim_trace(s, "faults end");
 	sim_event_free(s, e);
 }

@@ -119,6 +119,7 @@ struct node {
 	uint64_t wants[NODES_MAX * 4];   /* sessions to keep links to */
 	unsigned wants_n;
 	bool store_cut;
+	uint64_t store_lag_until;        /* its requests and answers may take seconds */
 };
 
 struct conn {
@@ -162,7 +163,6 @@ struct sim {
 	size_t records_n;
 	uint64_t version;
 	bool store_down;
-	uint64_t store_lag_until;
 	struct judge_name name[NAMES_MAX];
 	bool faults;                     /* they may still happen */
 	uint64_t healed_at;

@@ -23,11 +23,11 @@ struct request {
 	size_t found_n;
 };
 
-static uint64_t latency(struct sim *s)
+static uint64_t latency(struct sim *s, const struct node *n)
 {
 	uint64_t span = MSEC + sim_random(s, 8 * MSEC);
 
-	if (s->now < s->store_lag_until && sim_chance(s, 50))
+	if (s->now < n->store_lag_until && sim_chance(s, 50))
 		span += sim_random(s, 2 * SEC);
 	return span;
 }
@@ -81,7 +81,7 @@ static void cas(struct sim *s, struct request *r)
 	r->version = rec->version;
 	for (unsigned i = 0; strncmp(r->key, "beat/", 5) && i < s->nodes; i++)
 		if (sim_chance(s, 50))
-			sim_after(s, latency(s), hint, &s->node[i], 0, 0);
+			sim_after(s, latency(s, &s->node[i]), hint, &s->node[i], 0, 0);
 }
 
 static void execute(struct sim *s, struct request *r)
@@ -165,7 +165,7 @@ static void arrives(struct sim *s, struct event *e)
 {
 	struct request *r = e->data;
 	bool reachable = !s->store_down && !e->node->store_cut;
-	uint64_t back = latency(s);
+	uint64_t back = latency(s, e->node);
 
 	if (!reachable) {
 		r->error = -ETIMEDOUT;
@@ -220,7 +220,7 @@ void store_request(struct sim *s, struct node *n, const struct core_action *a)
 		later(s, 100 * MSEC + sim_random(s, 500 * MSEC), answered, n, r);
 		return;
 	}
-	later(s, latency(s), arrives, n, r);
+	later(s, latency(s, n), arrives, n, r);
 }
 
 void store_done(struct sim *s)
