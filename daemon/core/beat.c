@@ -43,7 +43,7 @@ static core_nsec_t *sent_at(struct beat *b, uint64_t counter)
 void beat_send(struct beat *b, core_nsec_t now, uint8_t ret[BEAT_BYTES])
 {
 #ifdef CORE_BREAK_VALUE_TWICE
-	if (!b->last.counter || b->landed >= *sent_at(b, b->last.counter))
+	if (!b->last.counter || b->unsure || b->landed >= *sent_at(b, b->last.counter))
 #endif
 	b->last.counter++;
 	*sent_at(b, b->last.counter) = now;
@@ -65,6 +65,10 @@ static void landed(struct beat *b, uint64_t counter, core_nsec_t now)
 
 void beat_written(struct beat *b, int error, uint64_t version, core_nsec_t now)
 {
+#ifdef CORE_BREAK_VALUE_TWICE
+	if (error == -CORE_ETIMEDOUT)
+		return;
+#endif
 	if (error || !version) {
 		b->unsure = true;
 		return;

@@ -205,7 +205,7 @@ static int beat_answer(struct session *se, const struct core_event *ev, struct s
 		return 0;
 	}
 	deadline_renew(se, s);
-	if (se->state == SESSION_BEATING)
+	if (se->state == SESSION_BEATING && se->deadline)
 		se->state = SESSION_ENROLLING;
 	return 0;
 }
@@ -221,7 +221,7 @@ int session_answer(struct session *se, enum ask_kind kind, const struct core_eve
 static bool passed(const struct session *se, core_nsec_t now)
 {
 #ifdef CORE_BREAK_ADOPT_LATE
-	if (se->adopting)
+	if (se->state == SESSION_BEATING)
 		return false;
 #endif
 	return se->deadline && now >= se->deadline;

@@ -128,7 +128,7 @@ static void conf_draw(struct sim *s)
 {
 	s->conf = (struct core_cluster){
 		.ttl = 2 * SEC, .guard = 40 * MSEC, .drift_ppm = 10000, .beat = 500 * MSEC,
-		.look = (100 + sim_random(s, 300)) * MSEC, .steady = 1 * SEC, .loss = 200 * MSEC,
+		.look = (100 + sim_random(s, 300)) * MSEC, .steady = sim_chance(s, 50) ? 50 * MSEC : 1 * SEC, .loss = 200 * MSEC,
 		.lock_delay = sim_chance(s, 50) ? 300 * MSEC : 0,
 	};
 	s->nodes = sim_chance(s, 5) ? 10 + (unsigned)sim_random(s, NODES_MAX - 9) : 3 + (unsigned)sim_random(s, 4);
@@ -147,6 +147,14 @@ static void conf_draw(struct sim *s)
 		n->offset = sim_random(s, 1000 * SEC) + SEC;
 		n->inbox_end = &n->inbox;
 	}
+}
+
+static void begins(struct sim *s, struct event *e)
+{
+	if (!e->node->core)
+		node_start(s, e->node, false);
+	clients_start(s, e->node);
+	sim_event_free(s, e);
 }
 
 static void sim_done(struct sim *s)
@@ -187,9 +195,10 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	s->calm = seed % 8 == 0;
 	conf_draw(s);
 	net_start(s);
-	for (unsigned i = 0; i < s->nodes; i++) {
-		node_start(s, &s->node[i], false);
-		clients_start(s, &s->node[i]);
+	for (unsigned i = 0, spread = sim_chance(s, 60); i < s->nodes; i++) {
+		if (!s->calm && sim_chance(s, 20))
+			s->node[i].store_lag_until = sim_random(s, 3 * SEC);
+		sim_after(s, spread ? sim_random(s, 1500 * MSEC) : 0, begins, &s->node[i], 0, 0);
 	}
 	script_start(s);
 	while (s->heap_n && s->heap[0]->at < RUN && !s->verdict[0]) {
