@@ -96,12 +96,14 @@ void judge_deadline(struct sim *s, struct node *n)
 }
 
 /* Whoever ends a session may be sure that it holds nothing any more. */
-void judge_record(struct sim *s, const char *key, const void *value, uint32_t size)
+void judge_record(struct sim *s, const struct node *by, const char *key, const void *value, uint32_t size)
 {
 	struct beat_value v;
 
 	if (strncmp(key, "beat/", 5) || !size || beat_decode(value, size, &v) < 0 || !v.ended)
 		return;
+	if (by->session == v.id.session && by->core && by->loss_due > s->now && by->loss_any)
+		sim_no(s, "node %u ends its session, and is still ending those who held", by->id);
 	for (unsigned i = 0; i < s->nodes; i++)
 		if (s->node[i].session == v.id.session && holds(s, &s->node[i]))
 			sim_no(s, "the session of node %u is ended, and by its own clock it goes on", i);

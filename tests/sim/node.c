@@ -83,6 +83,9 @@ static void act_loss(struct sim *s, struct node *n)
 	s->counts->losses++;
 	n->loss_due = s->now + span + 1;
 	n->loss_names = 0;
+	n->loss_any = false;
+	for (unsigned i = 0; i < s->names; i++)
+		n->loss_any |= n->slot[i].held == CORE_WEIGHT_ALL;
 	/* Who comes to it only after the deadline, because it was stopped or dead, can promise nothing. */
 	for (unsigned i = 0; holds(s, n) && i < s->names; i++)
 		if (n->slot[i].held == CORE_WEIGHT_ALL)

@@ -112,6 +112,7 @@ struct node {
 	bool drains;
 	uint64_t loss_due;               /* actions on loss run until then; 0: none */
 	uint32_t loss_names;             /* what was held when they began */
+	bool loss_any;                   /* something was, whenever they began */
 	uint64_t last_disturbed;         /* paused or crashed */
 	struct ledger_entry ledger[NAMES_MAX];
 	struct slot slot[NAMES_MAX];
@@ -224,7 +225,7 @@ void judge_acquired(struct sim *s, struct node *n, struct client *c);
 void judge_write(struct sim *s, struct client *c);
 void judge_lost(struct sim *s, struct node *n, unsigned name);
 void judge_deadline(struct sim *s, struct node *n);
-void judge_record(struct sim *s, const char *key, const void *value, uint32_t size);
+void judge_record(struct sim *s, const struct node *by, const char *key, const void *value, uint32_t size);
 void judge_end(struct sim *s);
 bool holds(const struct sim *s, const struct node *n);
 

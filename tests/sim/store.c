@@ -11,6 +11,7 @@
 
 struct request {
 	enum core_action_kind kind;
+	const struct node *by;
 	uint32_t op;
 	char key[32];
 	uint8_t value[1200];
@@ -72,7 +73,7 @@ static void cas(struct sim *s, struct request *r)
 		memset(rec, 0, sizeof *rec);
 		snprintf(rec->key, sizeof rec->key, "%s", r->key);
 	}
-	judge_record(s, r->key, r->value, r->size);
+	judge_record(s, r->by, r->key, r->value, r->size);
 	free(rec->value);
 	rec->value = malloc(r->size + 1);
 	memcpy(rec->value, r->value, r->size);
@@ -201,6 +202,7 @@ void store_request(struct sim *s, struct node *n, const struct core_action *a)
 	struct request *r = calloc(1, sizeof *r);
 
 	r->kind = a->kind;
+	r->by = n;
 	r->op = a->store.op;
 	snprintf(r->key, sizeof r->key, "%s", a->store.key);
 	r->version = a->kind == CORE_ACT_STORE_CAS ? a->store.version : 0;
