@@ -307,6 +307,9 @@ core_nsec_t session_next(const struct session *se)
 
 	if (se->state < SESSION_BEATING || se->state > SESSION_LIVE)
 		return 0;
+#ifdef CORE_BREAK_ADOPT_LATE
+	if (se->state != SESSION_BEATING)
+#endif
 	earlier(&at, se->deadline);
 	if (!se->loss && se->deadline > se->conf->loss)
 		earlier(&at, se->deadline - se->conf->loss);
