@@ -176,6 +176,7 @@ int boot_decide(struct store *store, const struct boot_place *here, int rundir_f
 	int r;
 
 	store_get(store, SESSION_KEY, answered, &a);
+	store_wait(store, &a.done);
 	if (!a.done || a.error < 0) {
 		*ret_why = store_explain(store);
 		return a.done ? a.error : -EIO;
@@ -194,6 +195,7 @@ int boot_decide(struct store *store, const struct boot_place *here, int rundir_f
 		return r;
 	}
 	store_cas(store, SESSION_KEY, a.version, &a.value.session, sizeof a.value.session, answered, &written);
+	store_wait(store, &written.done);
 	if (!written.done || written.error < 0) {
 		*ret_why = store_explain(store);
 		return written.done ? written.error : -EIO;

@@ -12,7 +12,7 @@
 
 #include "../log.h"
 #include "../shm/files.h"
-#include "../store/file.h"
+#include "../store/store.h"
 
 static int fail(struct node *n, int error, const char *what, const char *why)
 {
@@ -39,7 +39,8 @@ static int open_store(struct node *n)
 	static struct store_why why;
 	struct boot_place here;
 	const char *text = NULL;
-	int r = store_file_open(n->config.state_dir, NULL, &n->store, &why);
+	const struct store_options options = { .url = "file:", .state_dir = n->config.state_dir };
+	int r = store_open(&options, &n->store, &why);
 
 	if (r < 0)
 		return fail(n, r, "store", why.text);

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 
 /* The characters of s if all of them may stand in a key, SIZE_MAX otherwise. */
 static size_t key_length(const char *s)
@@ -75,6 +76,16 @@ void store_ready(struct store *s)
 {
 	if (s->ops->ready)
 		s->ops->ready(s);
+}
+
+void store_wait(struct store *s, const bool *done)
+{
+	struct pollfd p = { .fd = store_fd(s), .events = POLLIN };
+
+	while (!*done && p.fd >= 0) {
+		poll(&p, 1, -1);
+		store_ready(s);
+	}
 }
 
 void store_on_change(struct store *s, store_changed_fn fn, void *arg)

@@ -17,7 +17,8 @@
  *    store_changed() takes it. Take it first, read afterwards; then nothing can be missed. It may go
  *    up for nothing; what it says is "read again", never "this changed".
  *
- * One thread, the loop's, uses a store.
+ * One thread, the loop's, uses a store. An engine that speaks to hosts may have the C library look up
+ * their names in threads of its own; these touch nothing of ours. The process ignores SIGPIPE.
  */
 #pragma once
 
@@ -96,9 +97,19 @@ void store_list(struct store *s, const char *prefix, store_done_fn done, void *a
 void store_cas(struct store *s, const char *key, uint64_t expected, const void *value, size_t size,
 	       store_done_fn done, void *arg);
 
-/* A descriptor to watch for reading, and what to call then; -1: this engine needs no watching. */
+/*
+ * A descriptor to watch for reading, and what to call then; -1: this engine needs no watching. It
+ * stays the same until store_close(). An engine's own times (of giving up, of trying again) make it
+ * readable too: nobody else has to set a timer. One call does all that there is to do.
+ */
 int store_fd(const struct store *s);
 void store_ready(struct store *s);
+
+/*
+ * For a start, before there is a loop: waits until *done, which a callback sets. Ends without a
+ * limit of its own, since every request completes within the engine's.
+ */
+void store_wait(struct store *s, const bool *done);
 
 /* fn is called each time the hint goes from down to up, after the callback of the request that
  * caused it, if one did. NULL: nobody is called, the hint alone stays. */
@@ -112,6 +123,41 @@ const char *store_explain(const struct store *s);
 
 /* Takes NULL. */
 void store_close(struct store *s);
+
+/* --- Opening --- */
+
+#define STORE_URL_MAX		1024	/* bytes */
+#define STORE_REQUEST_MS	1000
+
+/*
+ * url         "file:", the embedded store in state_dir; or "etcd://HOST[:PORT],…[/PREFIX]", with TLS
+ *             "etcds://…": see etcd.h. Nobody but one node can use the first.
+ * cluster     the cluster's name, or NULL or "": keeps two apart in one etcd.
+ * request_ms  every request is over after so long, come what may; 0: STORE_REQUEST_MS. For a session
+ *             with a TTL a fifth of that leaves room for a second try.
+ * user … cert_key: of etcd only, NULL or "" where there is none. The files are read when they are
+ *             needed, so that they can be replaced.
+ */
+struct store_options {
+	const char *url;
+	const char *state_dir;
+	const char *cluster;
+	unsigned request_ms;
+	const char *user, *password_file;
+	const char *ca, *cert, *cert_key;
+};
+
+/*
+ * Opens what the url names. Does not wait for anybody: whether an etcd is there, is one, and lets us
+ * in, shows at the first request. On failure: the error, *ret untouched, and the sentence in *why.
+ */
+int store_open(const struct store_options *options, struct store **ret, struct store_why *why);
+
+/* Is this a Store= that store_open() takes? 0, or -EINVAL or -ENOTSUP with the sentence. Opens nothing. */
+int store_url_check(const char *url, struct store_why *why);
+
+/* Can several nodes use what this names? */
+bool store_url_shared(const char *url);
 
 /* For engines: put the hint up, and tell. */
 void store_raise_change(struct store *s);
