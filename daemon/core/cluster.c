@@ -6,12 +6,24 @@
 #include "frame.h"
 #include "range.h"
 
+static void text_keep(struct cluster *cl, struct member_text *t)
+{
+	memcpy(cl->address, t->address, t->address_len);
+	memcpy(cl->name, t->name, t->name_len);
+	cl->address[t->address_len] = cl->name[t->name_len] = 0;
+	t->address = cl->conf.address = cl->address;
+	t->name = cl->conf.name = cl->name;
+}
+
 int cluster_start(struct core *c, const struct core_event *ev, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
 	struct msg_peer self = { ev->start.session, ev->start.incarnation };
-	int r = peers_reserve(&c->peers);
+	struct member_text text;
+	int r = member_text_of(ev->start.cluster->address, ev->start.cluster->name, &text);
 
+	if (r == 0)
+		r = peers_reserve(&c->peers);
 	if (r < 0)
 		return r;
 	if (!cl->observe.v)
@@ -22,7 +34,8 @@ int cluster_start(struct core *c, const struct core_event *ev, struct step *s)
 		return -CORE_ENOMEM;
 	cl->on = true;
 	cl->conf = *ev->start.cluster;
-	session_start(&cl->session, &cl->conf, &cl->asks, c->mem.seed, self, ev->start.deadline, s);
+	text_keep(cl, &text);
+	session_start(&cl->session, &cl->conf, &text, &cl->asks, c->mem.seed, self, ev->start.deadline, s);
 	peers_self(&c->peers)->id = cl->session.self;
 	member_begin(&c->member, cl->session.self);
 	if (ev->start.deadline)
@@ -81,7 +94,8 @@ static void identity(struct core *c)
 
 	if (msg_peer_same(own->id, self))
 		return;
-	*own = (struct peer){ .id = self };
+	peers_drop(&c->peers, own);
+	own->id = self;
 	for (unsigned i = 1; i < c->peers.n; i++)
 		c->peers.v[i].conn = 0;          /* greeted by another name */
 	member_begin(&c->member, self);
@@ -173,6 +187,8 @@ static void member_seen(struct core *c, const struct member_record *r, uint64_t 
 	p->record = version;
 	p->may_master = r->may_master;
 	p->drains = r->drains;
+	if (peers_text(&c->peers, p, r->text.address, r->text.address_len, r->text.name, r->text.name_len))
+		p->link_wanted = false;
 }
 
 static bool key_session(const char *key, unsigned prefix, uint64_t *ret)
@@ -290,7 +306,7 @@ void cluster_link_down(struct core *c, const struct core_event *ev)
 		return;
 	p->conn = 0;
 	if (!p->since)
-		*p = (struct peer){ 0 };
+		peers_drop(&c->peers, p);
 }
 
 static bool frame_current(const struct peer *p, const struct core_event *ev, const struct frame *f)
@@ -473,7 +489,7 @@ static struct peer *peer_wanting(const struct core *c, bool *ret_link)
 	for (unsigned i = 1; i < c->peers.n; i++) {
 		struct peer *p = &c->peers.v[i];
 
-		*ret_link = p->listed && !p->link_wanted;
+		*ret_link = p->listed && !p->link_wanted && p->text;
 		if (*ret_link || (p->listed && p->conn && p->ask & (c->master.opening | c->master.open)))
 			return p;
 	}
@@ -514,6 +530,8 @@ bool cluster_work(struct core *c, struct step *s)
 		struct core_action *a = step_act(s, CORE_ACT_LINK);
 		a->session.session = p->id.session;
 		a->session.node = p->node;
+		a->session.name = peer_name(p);
+		a->session.address = peer_address(p);
 	} else {
 		reign_say(c, p, s);
 	}

@@ -26,7 +26,8 @@
 
 struct cluster {
 	bool on;
-	struct core_cluster conf;
+	struct core_cluster conf;        /* its texts are these: */
+	char address[CORE_ADDRESS_MAX + 1], name[CORE_NODE_NAME_MAX + 1];
 	struct asks asks;
 	struct session session;
 	struct observe observe;

@@ -352,3 +352,30 @@ void core_stats(const struct core *c, struct core_stats *ret)
 	if (!c->cluster.on && !c->reign.begun)
 		ret->epoch = 0;
 }
+
+static unsigned shards_of(const struct core *c, struct msg_peer who)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; c->cluster.map.serial && i < CORE_SHARDS; i++)
+		n += c->cluster.map.map.shard[i].master.session == who.session;
+	return n;
+}
+
+bool core_member_next(const struct core *c, unsigned *at, struct core_member *ret)
+{
+	while (c->cluster.on && *at < c->peers.n) {
+		const struct peer *p = &c->peers.v[(*at)++];
+
+		if (!p->listed)
+			continue;
+		*ret = (struct core_member){
+			.session = p->id.session, .node = p->node, .incarnation = p->id.incarnation,
+			.name = peer_name(p), .address = peer_address(p), .self = p == c->peers.v,
+			.may_master = p->may_master, .drains = p->drains, .linked = peer_linked(&c->peers, p),
+			.shards = shards_of(c, p->id),
+		};
+		return true;
+	}
+	return false;
+}

@@ -33,6 +33,8 @@
 #define CORE_ACTIONS_MAX 48
 #define CORE_MEMBERS_MAX 1024    /* nodes of a cluster, dead sessions included until they are cleared away */
 #define CORE_FRAME_MAX 448
+#define CORE_ADDRESS_MAX 255     /* "host:port" */
+#define CORE_NODE_NAME_MAX 64
 #define CORE_WEIGHT_ALL UINT32_MAX
 #define CORE_REFS (1u << 26)     /* refs are below this */
 #define CORE_REF_NONE UINT32_MAX
@@ -64,6 +66,8 @@ struct core_cluster {
 	core_nsec_t loss;                /* actions on loss begin so long before the deadline */
 	core_nsec_t lock_delay;          /* after an abnormal loss, for resources that cannot check tokens */
 	uint64_t node;                   /* the host, over all its sessions */
+	const char *name;                /* of the node, for people: 1 to CORE_NODE_NAME_MAX printable bytes, no blanks. Copied */
+	const char *address;             /* where its peers reach it: 1 to CORE_ADDRESS_MAX such bytes. Copied */
 	bool may_master;
 };
 
@@ -170,7 +174,7 @@ struct core_event {
 	X(STORE_CAS)      /* write it if it still has this version; value NULL: delete it */   \
 	X(STORE_LIST)     /* read all records whose key begins so */                           \
 	X(SEND)           /* a frame to that session, by that connection */                    \
-	X(LINK)           /* keep a connection to that session from now on */                  \
+	X(LINK)           /* keep a connection to that session from now on; again: its address is another */ \
 	X(UNLINK)         /* that session has ended */                                         \
 	X(DEADLINE)       /* publish: what this node holds may be relied upon until then */    \
 	X(JEOPARDY)       /* renewals fail: error. A later DEADLINE says that they work again */ \
@@ -223,6 +227,7 @@ struct core_action {
 			uint64_t session;
 			uint32_t incarnation;
 			uint64_t node;
+			const char *name, *address; /* LINK: until the next step */
 			core_nsec_t deadline;    /* as of an adopted session's last, before the first beat: 0 */
 		} session;
 		struct {
@@ -295,6 +300,21 @@ void core_free(struct core *c);
  */
 int core_step(struct core *c, const struct core_event *ev, struct core_actions *ret);
 void core_stats(const struct core *c, struct core_stats *ret);
+
+/* What `dlock members` shows of one session that the store lists. */
+struct core_member {
+	uint64_t session, node;
+	uint32_t incarnation;            /* 0: there has been no link to it yet */
+	const char *name, *address;      /* until the next step; "": there was no memory for them */
+	bool self, may_master, drains;
+	bool linked;                     /* frames reach it */
+	unsigned shards;                 /* that it masters by the map */
+};
+
+/*
+ * Those listed, in no order: *at is 0 at first, and false says that there are no more. Alone there are none.
+ */
+bool core_member_next(const struct core *c, unsigned *at, struct core_member *ret);
 
 /* The names of events and actions, for traces. */
 const char *core_event_name(enum core_event_kind kind);

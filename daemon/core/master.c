@@ -556,7 +556,7 @@ static void ended_work(struct master *m, struct step *s)
 	}
 	if (p->link_wanted)
 		step_act(s, CORE_ACT_UNLINK)->send.session = p->id.session;
-	*p = (struct peer){ 0 };
+	peers_drop(m->peers, p);
 	m->ended--;
 }
 

@@ -9,8 +9,23 @@ void peers_init(struct peers *p, const struct core_memory *mem)
 	p->n = p->max = 1;
 }
 
+static size_t text_size(const struct peer *peer)
+{
+	return (size_t)peer->address_len + peer->name_len + 2;
+}
+
+static void text_drop(struct peers *p, struct peer *peer)
+{
+	if (peer->text)
+		p->mem->free(p->mem->arg, peer->text, text_size(peer));
+	peer->text = NULL;
+	peer->address_len = peer->name_len = 0;
+}
+
 void peers_done(struct peers *p)
 {
+	for (unsigned i = 0; i < p->n; i++)
+		text_drop(p, &p->v[i]);
 	if (p->v && p->v != &p->own)
 		p->mem->free(p->mem->arg, p->v, p->max * sizeof *p->v);
 	p->v = NULL;
@@ -52,4 +67,30 @@ struct peer *peers_add(struct peers *p, uint64_t session)
 		p->n++;
 	p->v[i] = (struct peer){ .id.session = session };
 	return &p->v[i];
+}
+
+bool peers_text(struct peers *p, struct peer *peer, const char *address, uint16_t address_len, const char *name, uint8_t name_len)
+{
+	if (peer->text && peer->address_len == address_len && peer->name_len == name_len &&
+	    !memcmp(peer->text, address, address_len) && !memcmp(peer_name(peer), name, name_len))
+		return false;
+	text_drop(p, peer);
+	peer->address_len = address_len;
+	peer->name_len = name_len;
+	peer->text = p->mem->alloc(p->mem->arg, text_size(peer));
+	if (!peer->text) {
+		peer->address_len = peer->name_len = 0;
+		return false;
+	}
+	memcpy(peer->text, address, address_len);
+	peer->text[address_len] = 0;
+	memcpy(peer->text + address_len + 1, name, name_len);
+	peer->text[address_len + 1 + name_len] = 0;
+	return true;
+}
+
+void peers_drop(struct peers *p, struct peer *peer)
+{
+	text_drop(p, peer);
+	*peer = (struct peer){ 0 };
 }

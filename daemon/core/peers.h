@@ -29,6 +29,9 @@ struct peer {
 	bool ended;                      /* was listed and is not any more */
 	bool may_master, drains;
 	bool link_wanted;                /* the caller has been told to keep a link */
+	uint8_t name_len;
+	uint16_t address_len;
+	char *text;                      /* address, 0, name, 0; NULL: not known */
 };
 
 struct peers {
@@ -50,6 +53,22 @@ struct peer *peers_find(struct peers *p, uint64_t session);
 
 /* A place for it. NULL: there are too many. */
 struct peer *peers_add(struct peers *p, uint64_t session);
+
+/* Its address and name. true: they are others than before. Without memory they stay unknown. */
+bool peers_text(struct peers *p, struct peer *peer, const char *address, uint16_t address_len, const char *name, uint8_t name_len);
+
+/* The place becomes free. */
+void peers_drop(struct peers *p, struct peer *peer);
+
+static inline const char *peer_address(const struct peer *peer)
+{
+	return peer->text ? peer->text : "";
+}
+
+static inline const char *peer_name(const struct peer *peer)
+{
+	return peer->text ? peer->text + peer->address_len + 1 : "";
+}
 
 static inline struct peer *peers_self(struct peers *p)
 {

@@ -4,24 +4,66 @@
 #include "bytes.h"
 #include "siphash.h"
 
-int member_record_decode(const void *bytes, size_t n, struct member_record *ret)
+static bool text_valid(const char *p, size_t n, size_t max)
 {
-	const uint8_t *p = bytes;
+	for (size_t i = 0; i < n; i++)
+		if (p[i] <= ' ' || p[i] > '~')
+			return false;
+	return n && n <= max;
+}
 
-	if (n != MEMBER_BYTES || p[0] != MEMBER_LAYOUT || p[1] > 3 || !le_load(p + 8, 8))
-		return -CORE_EBADMSG;
-	*ret = (struct member_record){ .session = le_load(p + 8, 8), .node = le_load(p + 16, 8),
-				       .may_master = p[1] & 1, .drains = p[1] & 2 };
+static size_t length(const char *p, size_t max)
+{
+	size_t n = 0;
+
+	while (p && n <= max && p[n])
+		n++;
+	return n;
+}
+
+int member_text_of(const char *address, const char *name, struct member_text *ret)
+{
+	size_t a = length(address, CORE_ADDRESS_MAX), b = length(name, CORE_NODE_NAME_MAX);
+
+	if (!text_valid(address, a, CORE_ADDRESS_MAX) || !text_valid(name, b, CORE_NODE_NAME_MAX))
+		return -CORE_EINVAL;
+	*ret = (struct member_text){ address, name, (uint16_t)a, (uint8_t)b };
 	return 0;
 }
 
-void member_record_encode(const struct member_record *r, uint8_t ret[MEMBER_BYTES])
+int member_record_decode(const void *bytes, size_t n, struct member_record *ret)
 {
-	memset(ret, 0, MEMBER_BYTES);
+	const uint8_t *p = bytes;
+	struct member_text t;
+
+	if (n < MEMBER_HEAD || p[0] != MEMBER_LAYOUT || p[1] > 3 || p[5] || p[6] || p[7] || !le_load(p + 8, 8))
+		return -CORE_EBADMSG;
+	t.address_len = (uint16_t)le_load(p + 2, 2);
+	t.name_len = p[4];
+	t.address = (const char *)p + MEMBER_HEAD;
+	t.name = t.address + t.address_len;
+	if (n != MEMBER_HEAD + (size_t)t.address_len + t.name_len || !text_valid(t.address, t.address_len, CORE_ADDRESS_MAX) ||
+	    !text_valid(t.name, t.name_len, CORE_NODE_NAME_MAX))
+		return -CORE_EBADMSG;
+	*ret = (struct member_record){ .session = le_load(p + 8, 8), .node = le_load(p + 16, 8),
+				       .may_master = p[1] & 1, .drains = p[1] & 2, .text = t };
+	return 0;
+}
+
+uint32_t member_record_encode(const struct member_record *r, uint8_t ret[MEMBER_BYTES_MAX])
+{
+	const struct member_text *t = &r->text;
+
+	memset(ret, 0, MEMBER_HEAD);
 	ret[0] = MEMBER_LAYOUT;
 	ret[1] = (uint8_t)(r->may_master | r->drains << 1);
+	le_store(ret + 2, 2, t->address_len);
+	ret[4] = t->name_len;
 	le_store(ret + 8, 8, r->session);
 	le_store(ret + 16, 8, r->node);
+	memcpy(ret + MEMBER_HEAD, t->address, t->address_len);
+	memcpy(ret + MEMBER_HEAD + t->address_len, t->name, t->name_len);
+	return MEMBER_HEAD + (uint32_t)t->address_len + t->name_len;
 }
 
 static core_nsec_t retry_after(const struct session *se)
@@ -93,11 +135,12 @@ static void begin_anew(struct session *se, struct step *s)
 	beat_ask(se, s);
 }
 
-void session_start(struct session *se, const struct core_cluster *conf, struct asks *asks, const uint64_t seed[2],
-		   struct msg_peer id, core_nsec_t adopted_deadline, struct step *s)
+void session_start(struct session *se, const struct core_cluster *conf, const struct member_text *text, struct asks *asks,
+		   const uint64_t seed[2], struct msg_peer id, core_nsec_t adopted_deadline, struct step *s)
 {
 	memset(se, 0, sizeof *se);
 	se->conf = conf;
+	se->text = *text;
 	se->asks = asks;
 	se->seed[0] = seed[0];
 	se->seed[1] = seed[1];
@@ -124,7 +167,7 @@ static void lapse(struct session *se, struct step *s)
 static void record_ask(struct session *se, struct step *s)
 {
 	struct ask *a = &se->asks->v[ASK_RECORD];
-	struct member_record r = { se->self.session, se->conf->node, se->conf->may_master, se->drains };
+	struct member_record r = { se->self.session, se->conf->node, se->conf->may_master, se->drains, se->text };
 
 	ask_key(a, MEMBER_PREFIX, se->self.session);
 	se->record_at = s->now + retry_after(se);
@@ -133,8 +176,7 @@ static void record_ask(struct session *se, struct step *s)
 		return;
 	}
 	se->record_stale = false;
-	member_record_encode(&r, a->value);
-	ask_cas(se->asks, ASK_RECORD, se->record_version, MEMBER_BYTES, s);
+	ask_cas(se->asks, ASK_RECORD, se->record_version, member_record_encode(&r, a->value), s);
 }
 
 static void record_answer(struct session *se, const struct core_event *ev)

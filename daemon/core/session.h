@@ -23,8 +23,9 @@
 #include "beat.h"
 
 #define MEMBER_PREFIX "member/"
-#define MEMBER_BYTES 24
-#define MEMBER_LAYOUT 1
+#define MEMBER_HEAD 24
+#define MEMBER_BYTES_MAX (MEMBER_HEAD + CORE_ADDRESS_MAX + CORE_NODE_NAME_MAX)
+#define MEMBER_LAYOUT 2
 
 #define SESSION_STATES(X) X(NONE) X(BEATING) X(ENROLLING) X(LIVE) X(LAPSED) X(ENDING)
 
@@ -34,17 +35,39 @@ enum session_state {
 #undef X
 };
 
-/* The member record: u8 layout, 1   u8 flags: 1 may master, 2 drains   u16, u32 0   u64 session   u64 node */
+/*
+ * The member record:
+ *
+ *   u8 layout, 2    u8 flags: 1 may master, 2 drains    u16 length of the address    u8 length of the name
+ *   u8, u16 0    u64 session    u64 node    address    name
+ *
+ * Nothing else is one: the lengths are 1 to their maximum and fill the record, all their bytes are printable ASCII
+ * without blanks.
+ */
+struct member_text {
+	const char *address, *name;      /* not ended by a 0 */
+	uint16_t address_len;
+	uint8_t name_len;
+};
+
 struct member_record {
 	uint64_t session, node;
 	bool may_master, drains;
+	struct member_text text;         /* decoded: lies in the bytes */
 };
 
+/* -EBADMSG; *ret is untouched then */
 int member_record_decode(const void *bytes, size_t n, struct member_record *ret);
-void member_record_encode(const struct member_record *r, uint8_t ret[MEMBER_BYTES]);
+
+/* The length. */
+uint32_t member_record_encode(const struct member_record *r, uint8_t ret[MEMBER_BYTES_MAX]);
+
+/* -EINVAL: no text for a record. */
+int member_text_of(const char *address, const char *name, struct member_text *ret);
 
 struct session {
 	const struct core_cluster *conf;
+	struct member_text text;         /* of our own record */
 	struct asks *asks;
 	enum session_state state;
 	struct msg_peer self;
@@ -66,8 +89,8 @@ struct session {
 	int error;                       /* of the store, since it last worked */
 };
 
-void session_start(struct session *se, const struct core_cluster *conf, struct asks *asks, const uint64_t seed[2],
-		   struct msg_peer id, core_nsec_t adopted_deadline, struct step *s);
+void session_start(struct session *se, const struct core_cluster *conf, const struct member_text *text, struct asks *asks,
+		   const uint64_t seed[2], struct msg_peer id, core_nsec_t adopted_deadline, struct step *s);
 
 /* What is due now. Returns true if the session has just lapsed: the caller drops everything. */
 bool session_tick(struct session *se, struct step *s);

@@ -101,8 +101,22 @@ static void act_deadline(struct sim *s, struct node *n, uint64_t when)
 
 static void want(struct node *n, uint64_t session)
 {
+	for (unsigned i = 0; i < n->wants_n; i++)
+		if (n->wants[i] == session)
+			return;
 	if (n->wants_n < sizeof n->wants / sizeof *n->wants)
 		n->wants[n->wants_n++] = session;
+}
+
+/* It is told where to dial. */
+static void link_look(struct sim *s, const struct core_action *a)
+{
+	char address[24], name[16];
+
+	snprintf(address, sizeof address, "10.0.0.%u:7117", (unsigned)a->session.node - 1);
+	snprintf(name, sizeof name, "node%u", (unsigned)a->session.node - 1);
+	if (strcmp(address, a->session.address) || strcmp(name, a->session.name))
+		sim_no(s, "a link is wanted to %s at %s", a->session.name, a->session.address);
 }
 
 static void want_not(struct node *n, uint64_t session)
@@ -162,6 +176,7 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		net_send(s, n, a);
 		return;
 	case CORE_ACT_LINK:
+		link_look(s, a);
 		want(n, a->session.session);
 		return;
 	case CORE_ACT_UNLINK:
@@ -315,9 +330,14 @@ static void slots_adopt(struct sim *s, struct node *n)
 void node_start(struct sim *s, struct node *n, bool adopt)
 {
 	struct core_event ev = { .kind = CORE_EV_START, .start.cluster = &s->conf };
+	char address[24], name[16];
 
 	n->mem = (struct core_memory){ .alloc = memory_alloc, .free = memory_free, .seed = { sim_random(s, 0), sim_random(s, 0) } };
 	s->conf.node = n->id + 1;
+	snprintf(address, sizeof address, "10.0.0.%u:7117", n->id);
+	snprintf(name, sizeof name, "node%u", n->id);
+	s->conf.address = address;
+	s->conf.name = name;
 	s->conf.may_master = n->id < 3 || n->id % 4;
 	if (core_create(&n->mem, &n->core) < 0)
 		abort();

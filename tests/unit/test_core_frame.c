@@ -118,6 +118,7 @@ static void records(void **state)
 	(void)state;
 	struct beat_value b = { .id = { 7, 3 }, .counter = 9, .ended = true }, c;
 	struct member_record m = { .session = 7, .node = 8, .may_master = true, .drains = true }, o;
+	char address[CORE_ADDRESS_MAX + 2], name[CORE_NODE_NAME_MAX + 2];
 	struct clustermap map = { .serial = 4, .coordinator = 7, .roster = 1 }, p;
 	uint8_t bytes[CLUSTERMAP_BYTES];
 
@@ -128,11 +129,42 @@ static void records(void **state)
 	bytes[1] = 2;
 	assert_int_equal(beat_decode(bytes, BEAT_BYTES, &c), -EBADMSG);
 
-	member_record_encode(&m, bytes);
-	assert_int_equal(member_record_decode(bytes, MEMBER_BYTES, &o), 0);
+	assert_int_equal(member_text_of("[::1]:7117", "alpha", &m.text), 0);
+	uint32_t n = member_record_encode(&m, bytes);
+	assert_int_equal(n, MEMBER_HEAD + 10 + 5);
+	assert_int_equal(member_record_decode(bytes, n, &o), 0);
 	assert_true(o.session == 7 && o.node == 8 && o.may_master && o.drains);
-	bytes[0] = 2;
-	assert_int_equal(member_record_decode(bytes, MEMBER_BYTES, &o), -EBADMSG);
+	assert_true(o.text.address_len == 10 && !memcmp(o.text.address, "[::1]:7117", 10));
+	assert_true(o.text.name_len == 5 && !memcmp(o.text.name, "alpha", 5));
+	assert_int_equal(member_record_decode(bytes, n - 1, &o), -EBADMSG);
+	assert_int_equal(member_record_decode(bytes, n + 1, &o), -EBADMSG);
+	for (unsigned i = 0; i < n; i++) {
+		uint8_t bad[MEMBER_BYTES_MAX], again[MEMBER_BYTES_MAX];
+
+		memcpy(bad, bytes, n);
+		bad[i] ^= 0x81;
+		if (member_record_decode(bad, n, &o) == 0) {
+			assert_int_equal(member_record_encode(&o, again), n);
+			assert_memory_equal(bad, again, n);
+		}
+	}
+	bytes[0] = 1;
+	assert_int_equal(member_record_decode(bytes, n, &o), -EBADMSG);
+
+	memset(address, 'a', sizeof address);
+	memset(name, 'n', sizeof name);
+	address[CORE_ADDRESS_MAX] = name[CORE_NODE_NAME_MAX] = 0;
+	assert_int_equal(member_text_of(address, name, &m.text), 0);
+	n = member_record_encode(&m, bytes);
+	assert_int_equal(n, MEMBER_BYTES_MAX);
+	assert_int_equal(member_record_decode(bytes, n, &o), 0);
+	assert_int_equal(member_text_of("", name, &m.text), -EINVAL);
+	assert_int_equal(member_text_of(address, NULL, &m.text), -EINVAL);
+	assert_int_equal(member_text_of(address, "a b", &m.text), -EINVAL);
+	assert_int_equal(member_text_of("a\n", name, &m.text), -EINVAL);
+	address[CORE_ADDRESS_MAX] = 'a';
+	address[CORE_ADDRESS_MAX + 1] = 0;
+	assert_int_equal(member_text_of(address, name, &m.text), -EINVAL);
 
 	for (unsigned i = 0; i < CORE_SHARDS; i++)
 		map.map.shard[i] = (struct map_reign){ { 7, 1 }, i + 1 };

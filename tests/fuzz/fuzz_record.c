@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Whatever is taken for a member record or a beat is one: said again it has the same bytes, and no text reaches beyond it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/beat.h"
+#include "core/session.h"
+
+static void check(bool right)
+{
+	if (!right)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t again[MEMBER_BYTES_MAX], beat[BEAT_BYTES];
+	struct member_record r;
+	struct beat_value v;
+
+	if (member_record_decode(data, size, &r) == 0) {
+		check(size <= MEMBER_BYTES_MAX && r.session);
+		check(r.text.name + r.text.name_len == (const char *)data + size);
+		check(member_record_encode(&r, again) == size && !memcmp(again, data, size));
+	}
+	if (beat_decode(data, size, &v) == 0) {
+		beat_encode(&v, beat);
+		check(size == BEAT_BYTES && v.id.session && beat[0] == data[0] && beat[1] == data[1]);
+		check(!memcmp(beat + 4, data + 4, BEAT_BYTES - 4));
+	}
+	return 0;
+}
