@@ -258,6 +258,10 @@ static bool work_one(struct core *c, struct step *s)
 		}
 		return member_work(&c->member, s);
 	}
+	if (c->master.ended && master_reserve(&c->master) < 0) {
+		c->memory_at = s->now + MEMORY_RETRY_NS;
+		return false;
+	}
 	return master_work(&c->master, s);
 }
 

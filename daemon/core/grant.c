@@ -39,6 +39,8 @@ void record_drop_if_idle(struct master *m, name_t n)
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
+	if (r->queue)
+		pool_give(&m->queues, r->queue);
 	if (r->shard_prev)
 		record_of(m, r->shard_prev)->shard_next = r->shard_next;
 	else
@@ -137,55 +139,84 @@ void claim_hold(struct master *m, struct master_name *r, struct master_claim *c,
 	c->held = held;
 }
 
+struct master_queue *queue_make(struct master *m, struct master_name *r)
+{
+	if (!r->queue)
+		r->queue = pool_take(&m->queues);
+	return queue_at(m, r);
+}
+
+static void queue_drop_if_idle(struct master *m, struct master_name *r)
+{
+	const struct master_queue *q = queue_at(m, r);
+
+	if (q->first || q->upgrade || q->not_before)
+		return;
+	pool_give(&m->queues, r->queue);
+	r->queue = 0;
+}
+
+static void queue_unlink(struct master *m, struct master_queue *q, const struct master_wait *w)
+{
+	if (w->prev)
+		wait_at(m, claim_at(m, w->prev))->next = w->next;
+	else
+		q->first = w->next;
+	if (w->next)
+		wait_at(m, claim_at(m, w->next))->prev = w->prev;
+	else
+		q->last = w->prev;
+}
+
 void claim_wait_not(struct master *m, struct master_name *r, uint32_t handle)
 {
 	struct master_claim *c = claim_at(m, handle);
+	struct master_wait *w = wait_at(m, c);
+	struct master_queue *q = queue_at(m, r);
 
-	if (!c->waiting)
+	if (!w)
 		return;
-	c->waiting = false;
-	c->wanted = 0;
-	if (c->upgrade) {
-		c->upgrade = false;
-		r->upgrade = 0;
-		return;
-	}
-	if (c->queue_prev)
-		claim_at(m, c->queue_prev)->queue_next = c->queue_next;
+	if (w->upgrade)
+		q->upgrade = 0;
 	else
-		r->first = c->queue_next;
-	if (c->queue_next)
-		claim_at(m, c->queue_next)->queue_prev = c->queue_prev;
-	else
-		r->last = c->queue_prev;
-	c->queue_next = c->queue_prev = 0;
+		queue_unlink(m, q, w);
+	pool_give(&m->waits, c->wait);
+	c->wait = 0;
+	queue_drop_if_idle(m, r);
 }
 
 /* Behind all with a lower stamp; new ones have the highest, so this is short. */
-void claim_wait(struct master *m, struct master_name *r, uint32_t handle, uint64_t stamp)
+static void queue_link(struct master *m, struct master_queue *q, uint32_t handle, struct master_wait *w)
+{
+	uint32_t after = q->last;
+
+	while (after && wait_at(m, claim_at(m, after))->stamp > w->stamp)
+		after = wait_at(m, claim_at(m, after))->prev;
+	w->prev = after;
+	w->next = after ? wait_at(m, claim_at(m, after))->next : q->first;
+	if (after)
+		wait_at(m, claim_at(m, after))->next = handle;
+	else
+		q->first = handle;
+	if (w->next)
+		wait_at(m, claim_at(m, w->next))->prev = handle;
+	else
+		q->last = handle;
+}
+
+void claim_wait(struct master *m, struct master_name *r, uint32_t handle, const struct master_wait *what)
 {
 	struct master_claim *c = claim_at(m, handle);
-	uint32_t after = r->last;
+	struct master_queue *q = queue_make(m, r);
 
-	core_assert(!c->waiting);
-	c->waiting = true;
-	c->stamp = stamp;
-	if (c->upgrade) {
-		r->upgrade = handle;
-		return;
-	}
-	while (after && claim_at(m, after)->stamp > stamp)
-		after = claim_at(m, after)->queue_prev;
-	c->queue_prev = after;
-	c->queue_next = after ? claim_at(m, after)->queue_next : r->first;
-	if (after)
-		claim_at(m, after)->queue_next = handle;
+	core_assert(!c->wait);
+	c->wait = pool_take(&m->waits);
+	struct master_wait *w = wait_at(m, c);
+	*w = *what;
+	if (w->upgrade)
+		q->upgrade = handle;
 	else
-		r->first = handle;
-	if (c->queue_next)
-		claim_at(m, c->queue_next)->queue_prev = handle;
-	else
-		r->last = handle;
+		queue_link(m, q, handle, w);
 }
 
 /* --- Answers --- */
@@ -244,15 +275,16 @@ static struct core_range range_choose(const struct master *m, unsigned shard, co
 				      const struct master_claim *c, core_nsec_t now)
 {
 	const struct master_shard *sh = &m->shard[shard];
-	bool refill = c->held == c->wanted && token_epoch(c->range.first) == sh->epoch;
-	struct core_range next = { .first = sh->floor + 1, .count = exclusive(r, c->wanted) ? RANGE_FIRST : 1 };
+	uint32_t wanted = wait_at(m, c)->wanted;
+	bool refill = c->held == wanted && token_epoch(c->range.first) == sh->epoch;
+	struct core_range next = { .first = sh->floor + 1, .count = exclusive(r, wanted) ? RANGE_FIRST : 1 };
 
 	if (c->held && token_epoch(c->range.first) == sh->epoch)
 		next.first = c->range.first + c->range.count;
 	if (!refill)
 		next.first = max_u64(next.first, sh->floor + 1);
-	else if (exclusive(r, c->wanted))
-		next.count = range_next_count(c->range.count, now - c->granted_at);
+	else if (exclusive(r, wanted))
+		next.count = range_next_count(c->range.count, now - claim_granted_at(c));
 #ifdef CORE_BREAK_REFILL
 	if (refill)
 		next.first = c->range.first + c->range.count / 2;
@@ -289,13 +321,13 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 		return;
 	}
 #endif
-	uint64_t stamp = c->held ? 0 : c->stamp;
-	uint32_t wanted = c->wanted;
+	uint64_t stamp = c->held ? 0 : wait_at(m, c)->stamp;
+	uint32_t wanted = wait_at(m, c)->wanted;
 
 	claim_wait_not(m, r, handle);
 	claim_hold(m, r, c, wanted);
 	c->range = next;
-	c->granted_at = s->now;
+	claim_granted(c, s->now);
 	c->keep = CLAIM_KEEP_ALL;
 	if (next.count == 1)
 		sh->floor = max_u64(sh->floor, next.first);
@@ -303,12 +335,12 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	claim_grant_say(m, n, c, stamp, s);
 }
 
-static uint32_t keep_of(const struct master_name *r, const struct master_claim *c, const struct master_claim *next)
+/* `missing` of `wanted` is what does not fit. */
+static uint32_t keep_of(const struct master_name *r, const struct master_claim *c, uint32_t wanted, uint64_t missing)
 {
-	uint64_t missing = r->held - next->held + next->wanted - r->limit;
 
 	if (r->limit == MSG_WEIGHT_ALL)
-		return next->wanted == MSG_WEIGHT_ALL ? 0 : 1;
+		return wanted == MSG_WEIGHT_ALL ? 0 : 1;
 	return missing >= c->held ? 0 : c->held - (uint32_t)missing;
 }
 
@@ -316,11 +348,13 @@ static uint32_t keep_of(const struct master_name *r, const struct master_claim *
 static bool revoke(struct master *m, name_t n, const struct master_claim *next, struct step *s)
 {
 	struct master_name *r = record_of(m, n);
+	uint32_t wanted = wait_at(m, next)->wanted;
+	uint64_t missing = r->held - next->held + wanted - r->limit;
 	unsigned asked = 0;
 
 	for (uint32_t i = r->claims; i; i = claim_at(m, i)->next) {
 		struct master_claim *c = claim_at(m, i);
-		uint32_t keep = keep_of(r, c, next);
+		uint32_t keep = keep_of(r, c, wanted, missing);
 
 		if (c == next || c->held <= keep || c->keep <= keep)
 			continue;
@@ -340,7 +374,7 @@ static void holder_settle(struct master *m, unsigned shard, struct master_name *
 
 	if (r->holder && (!p || (p != m->peers->v && !p->listed))) {
 		r->lost = true;
-		r->not_before = max_u64(r->not_before, m->shard[shard].not_before);
+		queue_at(m, r)->not_before = max_u64(not_before_of(m, r), m->shard[shard].not_before);
 	}
 	r->holder = 0;
 }
@@ -348,7 +382,7 @@ static void holder_settle(struct master *m, unsigned shard, struct master_name *
 /* Of the suspect names nothing is known but that it may have been held until the reign before ended. */
 static core_nsec_t delay_of(const struct master *m, unsigned shard, const struct master_name *r)
 {
-	core_nsec_t when = r->lost ? r->not_before : 0;
+	core_nsec_t when = r->lost ? not_before_of(m, r) : 0;
 
 	if (m->suspect & shard_bit(shard) && !r->known)
 		when = max_u64(when, m->shard[shard].not_before);
@@ -359,7 +393,7 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 {
 	unsigned shard = names_at(m->names, n)->shard;
 	struct master_name *r = record_of(m, n);
-	uint32_t handle = r->upgrade ? r->upgrade : r->first;
+	uint32_t handle = queue_head(m, r);
 
 	if (!handle || !(m->open & shard_bit(shard)))
 		return;
@@ -367,16 +401,17 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	holder_settle(m, shard, r);
 	core_nsec_t when = delay_of(m, shard, r);
 	if (s->now < when) {
-		r->not_before = when;
+		queue_at(m, r)->not_before = when;
 		record_list_later(m, n);
 		return;
 	}
-	if (r->held - c->held + c->wanted > r->limit) {
+	queue_at(m, r)->not_before = 0;
+	if (r->held - c->held + wait_at(m, c)->wanted > r->limit) {
 		if (!revoke(m, n, c, s))
 			record_list(m, n);
 		return;
 	}
 	grant(m, n, handle, s);
-	if (names_at(m->names, n)->record && (r->upgrade || r->first))
+	if (names_at(m->names, n)->record && queue_head(m, r))
 		record_list(m, n);
 }

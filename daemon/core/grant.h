@@ -25,8 +25,47 @@ static inline struct master_claim *claim_at(const struct master *m, uint32_t han
 	return handle ? pool_at(&m->claims, handle) : NULL;
 }
 
+/* NULL: it waits for nothing. */
+static inline struct master_wait *wait_at(const struct master *m, const struct master_claim *c)
+{
+	return c->wait ? pool_at(&m->waits, c->wait) : NULL;
+}
+
+/* NULL: nobody waits. */
+static inline struct master_queue *queue_at(const struct master *m, const struct master_name *r)
+{
+	return r->queue ? pool_at(&m->queues, r->queue) : NULL;
+}
+
+/* When its lock-delay ends; 0: there is none. */
+static inline core_nsec_t not_before_of(const struct master *m, const struct master_name *r)
+{
+	return r->queue ? queue_at(m, r)->not_before : 0;
+}
+
+struct master_queue *queue_make(struct master *m, struct master_name *r);
+
+/* The next in line; 0: nobody waits. */
+static inline uint32_t queue_head(const struct master *m, const struct master_name *r)
+{
+	const struct master_queue *q = queue_at(m, r);
+
+	return !q ? 0 : q->upgrade ? q->upgrade : q->first;
+}
+
+/* In steps of 64 ns, which is enough for 73 years, rounded down: what time allows is never taken for less than it was. */
+static inline core_nsec_t claim_granted_at(const struct master_claim *c)
+{
+	return (core_nsec_t)c->granted << 6;
+}
+
+static inline void claim_granted(struct master_claim *c, core_nsec_t now)
+{
+	c->granted = now >> 6;
+}
+
 void claim_hold(struct master *m, struct master_name *r, struct master_claim *c, uint32_t held);
-void claim_wait(struct master *m, struct master_name *r, uint32_t handle, uint64_t stamp);
+void claim_wait(struct master *m, struct master_name *r, uint32_t handle, const struct master_wait *what);
 void claim_wait_not(struct master *m, struct master_name *r, uint32_t handle);
 void claim_answer(struct master *m, name_t n, const struct master_claim *c, struct step *s, struct msg *msg);
 void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, uint64_t stamp, struct step *s);

@@ -41,7 +41,7 @@ bool master_tell_work(struct master *m, struct step *s)
 		mark.key = name->key;
 		mark.key_len = name->len;
 		mark.number = r->lost ? 0 : r->holder;
-		mark.used = r->lost && r->not_before > s->now ? r->not_before - s->now : 0;
+		mark.used = r->lost && not_before_of(m, r) > s->now ? not_before_of(m, r) - s->now : 0;
 		step_send(s, &mark);
 		m->telling_at = r->shard_next;
 		return true;

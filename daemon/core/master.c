@@ -16,12 +16,16 @@ void master_init(struct master *m, const struct core_memory *mem, struct names *
 	m->telling_shard = CORE_SHARDS;
 	pool_init(&m->records, mem, sizeof(struct master_name));
 	pool_init(&m->claims, mem, sizeof(struct master_claim));
+	pool_init(&m->queues, mem, sizeof(struct master_queue));
+	pool_init(&m->waits, mem, sizeof(struct master_wait));
 }
 
 void master_done(struct master *m)
 {
 	pool_done(&m->records);
 	pool_done(&m->claims);
+	pool_done(&m->queues);
+	pool_done(&m->waits);
 }
 
 void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay)
@@ -32,9 +36,14 @@ void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay
 
 int master_reserve(struct master *m)
 {
-	int r = pool_reserve(&m->records, 1);
+	struct pool *pools[] = { &m->records, &m->claims, &m->queues, &m->waits };
 
-	return r < 0 ? r : pool_reserve(&m->claims, 1);
+	for (unsigned i = 0; i < CORE_ARRAY_N(pools); i++) {
+		int r = pool_reserve(pools[i], 1);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 /* --- Reigns --- */
@@ -204,7 +213,7 @@ static void range_end(struct master *m, unsigned shard, struct master_claim *c, 
 
 	if (token_epoch(c->range.first) != sh->epoch)
 		return;
-	c->range.count = range_believed(c->range, used, now - c->granted_at);
+	c->range.count = range_believed(c->range, used, now - claim_granted_at(c));
 #ifndef CORE_BREAK_FLOOR
 	sh->floor = max_u64(sh->floor, c->range.first + c->range.count - 1);
 #endif
@@ -244,26 +253,29 @@ static bool upgrade_allowed(struct master *m, name_t n, uint64_t stamp, struct s
 {
 	struct master_name *r = record_of(m, n);
 
-	if (!r->upgrade)
+	uint32_t other = r->queue ? queue_at(m, r)->upgrade : 0;
+
+	if (!other)
 		return true;
-	if (!stamp || claim_at(m, r->upgrade)->stamp <= stamp)
+	if (!stamp || wait_at(m, claim_at(m, other))->stamp <= stamp)
 		return false;
-	refuse(m, n, r->upgrade, -CORE_EDEADLK, s);
+	refuse(m, n, other, -CORE_EDEADLK, s);
 	return true;
 }
 
 static void stamp_say(struct master *m, name_t n, const struct master_claim *c, struct step *s)
 {
-	struct msg msg = { .kind = MSG_STAMP, .stamp = c->stamp };
+	struct msg msg = { .kind = MSG_STAMP };
 
-	if (c->waiting && c->peer)
-		claim_answer(m, n, c, s, &msg);
+	if (!c->wait || !c->peer)
+		return;
+	msg.stamp = wait_at(m, c)->stamp;
+	claim_answer(m, n, c, s, &msg);
 }
 
 static void take_wanted(struct master *m, name_t n, uint32_t handle, const struct msg *msg, struct step *s)
 {
 	struct master_name *r = record_of(m, n);
-	struct master_claim *c = claim_at(m, handle);
 	bool upgrade = msg->flags & MSG_FLAG_UPGRADE;
 	uint64_t stamp = msg->stamp;
 
@@ -276,9 +288,7 @@ static void take_wanted(struct master *m, name_t n, uint32_t handle, const struc
 		stamp = ++m->shard[msg->shard].stamp;
 	else if (token_epoch(stamp) == m->shard[msg->shard].epoch)
 		m->shard[msg->shard].stamp = max_u64(m->shard[msg->shard].stamp, stamp);
-	c->upgrade = upgrade;
-	c->wanted = msg->wanted;
-	claim_wait(m, r, handle, stamp);
+	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .upgrade = upgrade, .stamp = stamp });
 }
 
 static void revoke_repeat(struct master *m, name_t n, const struct master_claim *c, struct step *s)
@@ -302,7 +312,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 #endif
 	if (seen)
 		c->told_lost = false;
-	if (!msg->wanted || c->waiting) {
+	if (!msg->wanted || c->wait) {
 		revoke_repeat(m, n, c, s);
 		stamp_say(m, n, c, s);
 		return;
@@ -318,8 +328,8 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 		refuse(m, n, handle, -c->refused, s);
 		return;
 	}
-	c->wanted = msg->wanted;                 /* more tokens for what it has */
-	claim_wait(m, r, handle, ++m->shard[msg->shard].stamp);
+	/* More tokens for what it has. */
+	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .stamp = ++m->shard[msg->shard].stamp });
 	revoke_repeat(m, n, c, s);
 	grant_serve(m, n, s);
 }
@@ -363,7 +373,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		c = claim_at(m, handle);
 		c->round = m->peers->v[peer].round;
 		c->range = msg->range;
-		c->granted_at = s->now;
+		claim_granted(c, s->now);
 	} else {
 		grant_settle(m, r, c, msg, s->now);
 		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
@@ -399,7 +409,7 @@ static void take_release(struct master *m, name_t n, unsigned peer, const struct
 	if (c && c->number <= msg->number) {
 		grant_settle(m, r, c, msg, s->now);
 		claim_drop(m, n, handle);
-		if (r->first || r->upgrade)
+		if (queue_head(m, r))
 			record_list(m, n);
 		record_drop_if_idle(m, n);
 	}
@@ -437,7 +447,7 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 		if (c->held)
 			grant_void(m, shard, r, c);
 		claim_drop(m, n, i);
-		if (r->first || r->upgrade)
+		if (queue_head(m, r))
 			record_list(m, n);
 		record_drop_if_idle(m, n);
 	}
@@ -455,7 +465,8 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 		return;
 	}
 	r->lost = true;
-	r->not_before = max_u64(r->not_before, now + min_u64(msg->used, m->lock_delay));
+	struct master_queue *q = queue_make(m, r);
+	q->not_before = max_u64(q->not_before, now + min_u64(msg->used, m->lock_delay));
 }
 
 static void take_handover(struct master *m, const struct msg *msg)
@@ -535,10 +546,10 @@ static void ended_claim_drop(struct master *m, struct peer *p, core_nsec_t now)
 		grant_void(m, shard, r, c);
 	if (c->held == MSG_WEIGHT_ALL) {
 		r->lost = true;
-		r->not_before = now + m->lock_delay;
+		queue_make(m, r)->not_before = now + m->lock_delay;
 	}
 	claim_drop(m, n, handle);
-	if (r->first || r->upgrade)
+	if (queue_head(m, r))
 		record_list(m, n);
 	record_drop_if_idle(m, n);
 }
@@ -586,7 +597,7 @@ bool master_work(struct master *m, struct step *s)
 		return false;
 	name_t n = ready_get(m, (unsigned)__builtin_ctzll(m->open & m->ready));
 	const struct master_name *r = record_of(m, n);
-	if (r->first || r->upgrade)
+	if (queue_head(m, r))
 		grant_serve(m, n, s);
 	else
 		record_drop_if_idle(m, n);
@@ -601,7 +612,7 @@ core_nsec_t master_tick(struct master *m, core_nsec_t now)
 		unsigned shard = (unsigned)__builtin_ctzll(left);
 		struct name_list *l = &m->shard[shard].later;
 
-		while (l->first && record_of(m, l->first)->not_before <= now) {
+		while (l->first && not_before_of(m, record_of(m, l->first)) <= now) {
 			name_t n = l->first;
 			struct master_name *r = record_of(m, n);
 
@@ -613,8 +624,8 @@ core_nsec_t master_tick(struct master *m, core_nsec_t now)
 		}
 		if (!l->first)
 			m->later &= ~shard_bit(shard);
-		else if (!next || record_of(m, l->first)->not_before < next)
-			next = record_of(m, l->first)->not_before;
+		else if (!next || not_before_of(m, record_of(m, l->first)) < next)
+			next = not_before_of(m, record_of(m, l->first));
 	}
 	return next;
 }

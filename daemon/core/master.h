@@ -35,35 +35,45 @@
 
 #define CLAIM_KEEP_ALL UINT32_MAX
 
-/* One member's claim on a name. */
+/* One member's claim on a name. There are as many as names that are merely cached, so what only a waiting one has lies apart. */
 struct master_claim {
 	name_t name;
 	uint32_t next;                   /* of the name's claims */
 	uint32_t peer_next, peer_prev;   /* of the peer's */
-	uint32_t queue_next, queue_prev; /* WAITING, and not `upgrade` */
-	uint32_t held, wanted;           /* totals, a grant under way included */
+	uint32_t wait;                   /* a master_wait; 0: it waits for nothing */
+	uint32_t held;                   /* in total, a grant under way included */
 	uint32_t keep;                   /* it has been asked to hold no more than this */
 	uint16_t peer;                   /* its place in the table of peers */
 	uint16_t round;                  /* of the connection in which it was last stated */
-	bool waiting, upgrade;
-	bool told_lost;                  /* the grant said LOST, and has not been seen yet */
-	uint8_t refused;                 /* the statement of this number was, with this error */
+	uint64_t told_lost : 1;          /* the grant said LOST, and has not been seen yet */
+	uint64_t refused : 8;            /* the statement of this number was, with this error */
+	uint64_t granted : 55;           /* when `held` was, see claim_granted_at() */
 	uint64_t number;
-	uint64_t stamp;                  /* waiting */
 	struct core_range range;         /* held */
-	core_nsec_t granted_at;
+};
+
+struct master_wait {
+	uint32_t next, prev;             /* claims, in the queue of the name; an upgrade is in none */
+	uint32_t wanted;                 /* in total */
+	bool upgrade;
+	uint64_t stamp;
+};
+
+/* Of a name for which somebody waits, or waited lately. */
+struct master_queue {
+	uint32_t first, last;            /* claims that wait, by stamp */
+	uint32_t upgrade;                /* goes before them */
+	core_nsec_t not_before;          /* lock-delay */
 };
 
 struct master_name {
+	uint64_t held;                   /* the sum over its claims */
+	uint64_t holder;                 /* the session that held it alone, as the master before knew; 0: settled */
 	name_t next;                     /* LISTED: in its shard's list of names to look at, or to look at later */
 	name_t shard_next, shard_prev;   /* all of the shard */
 	uint32_t limit;
-	uint64_t held;                   /* the sum over its claims */
-	core_nsec_t not_before;          /* lock-delay */
-	uint64_t holder;                 /* the session that held it alone, as the master before knew; 0: settled */
 	uint32_t claims;
-	uint32_t first, last;            /* those that wait, by stamp */
-	uint32_t upgrade;                /* goes before them */
+	uint32_t queue;                  /* a master_queue; 0: nobody waits, and there is no lock-delay */
 	bool listed;
 	bool lost;                       /* a holder's session has ended, or its grant said so and was not seen */
 	bool known;                      /* granted, or synced as held, in this reign: not suspect */
@@ -86,7 +96,7 @@ struct master {
 	struct names *names;
 	struct peers *peers;
 	struct msg_peer self;
-	struct pool records, claims;
+	struct pool records, claims, queues, waits;
 	core_nsec_t lock_delay;
 	core_nsec_t now;                 /* as the caller last said */
 	shard_set_t opening, open, raise, frozen;
