@@ -46,7 +46,9 @@ sim:
 	@$(O)/tests/sim/test_sim $(FIRST) $(or $(SEEDS),1000)
 
 sim-mutants:
-	@srctree=$(srctree) $(if $(SEEDS),SEEDS=$(SEEDS)) CC=$(CC) $(srctree)/tests/sim/mutants.sh
+	@$(deps) check
+	+@$(again) O=$(O) tests/sim/test_sim
+	@O=$(O) srctree=$(srctree) $(if $(SEEDS),SEEDS=$(SEEDS)) CC=$(CC) $(srctree)/tests/sim/mutants.sh
 
 bench:
 	@$(deps) check

@@ -55,8 +55,11 @@ static void landed(struct beat *b, uint64_t counter, core_nsec_t now)
 	/* Of a value so old that its place has been taken since, nothing is known: it is not counted. */
 	if (b->last.counter - counter >= BEAT_SENT_MAX)
 		return;
-#ifdef CORE_BREAK_REPLY
+#if defined CORE_BREAK_REPLY
 	b->landed = now;
+#elif defined CORE_BREAK_SENT_LAST
+	b->landed = *sent_at(b, b->last.counter);
+	(void)now;
 #else
 	(void)now;
 	b->landed = max_u64(b->landed, *sent_at(b, counter));
@@ -86,6 +89,15 @@ enum beat_find beat_read(struct beat *b, const void *bytes, size_t n, uint64_t v
 		b->unsure = false;
 		return b->exists ? BEAT_ENDED : BEAT_NOT_YET;
 	}
+#ifdef CORE_BREAK_NODE_SESSION
+	if (!b->landed && beat_decode(bytes, n, &v) == 0) {
+		b->version = version;
+		b->exists = true;
+		b->unsure = false;
+		b->last.counter = max_u64(b->last.counter, v.counter);
+		return BEAT_OURS;
+	}
+#endif
 	if (beat_decode(bytes, n, &v) < 0 || v.id.session != b->last.id.session)
 		return BEAT_SUPERSEDED;
 	if (v.ended)

@@ -111,18 +111,21 @@ static bool serial_newer(const struct clustermap *a, const struct clustermap *b)
 
 static void reign_apply(struct core *c, unsigned shard, const struct map_reign *r)
 {
-	bool ours = msg_peer_same(r->master, c->cluster.session.self);
+	struct msg_peer self = c->cluster.session.self, master = r->master;
 
 #ifdef CORE_BREAK_NODE_KEY
-	ours = r->master.session == c->cluster.session.self.session;
+	if (master.session == self.session)
+		master = self;
 #endif
+	bool ours = msg_peer_same(master, self);
+
 	if (ours) {
 		master_reign(&c->master, shard, r->epoch, false);
 		c->cluster.members_want |= shard_bit(shard);
 	} else {
 		master_yield(&c->master, shard);
 	}
-	member_reign(&c->member, shard, r->master, r->epoch);
+	member_reign(&c->member, shard, master, r->epoch);
 }
 
 static void map_apply(struct core *c, const struct clustermap *m, uint64_t version)
@@ -134,6 +137,11 @@ static void map_apply(struct core *c, const struct clustermap *m, uint64_t versi
 	for (unsigned i = 0; i < CORE_SHARDS; i++)
 		if (m->map.shard[i].epoch > c->member.epoch[i])
 			reign_apply(c, i, &m->map.shard[i]);
+#ifdef CORE_BREAK_EXPIRE_MAP
+	for (unsigned i = 0; i < cl->observe.n; i++)
+		if (!cl->observe.v[i].ended)
+			cl->observe.v[i].since = c->now;
+#endif
 	cl->raise &= ~cl->members_want;
 	cl->map = *m;
 	cl->map_version = version;
@@ -375,9 +383,10 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 	return 0;
 }
 
-void cluster_drain(struct core *c)
+void cluster_drain(struct core *c, bool on)
 {
-	c->cluster.session.drains = true;
+	c->cluster.session.drains = on;
+	c->cluster.drained = false;
 	c->cluster.session.record_stale = true;
 }
 

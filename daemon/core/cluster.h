@@ -58,7 +58,7 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s);
 void cluster_link_up(struct core *c, const struct core_event *ev);
 void cluster_link_down(struct core *c, const struct core_event *ev);
 int cluster_recv(struct core *c, const struct core_event *ev, struct step *s);
-void cluster_drain(struct core *c);
+void cluster_drain(struct core *c, bool on);
 void cluster_hint(struct core *c, core_nsec_t now);
 
 /* What is due. */

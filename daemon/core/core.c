@@ -173,7 +173,7 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 	case CORE_EV_DRAIN:
 		if (!c->cluster.on)
 			return -CORE_EINVAL;
-		cluster_drain(c);
+		cluster_drain(c, !ev->drain.off);
 		return 0;
 	case CORE_EV_TIMER:
 		c->timer = 0;

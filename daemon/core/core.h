@@ -90,7 +90,7 @@ struct core_record {
 	X(RECV)           /* a frame */                                                         \
 	X(HINT)           /* something in the store has changed */                              \
 	X(LOSS_DONE)      /* the actions that CORE_ACT_LOSS began are through */                \
-	X(DRAIN)          /* this node shall master nothing any more */                         \
+	X(DRAIN)          /* this node shall master nothing any more, or may again */           \
 	X(STORE)          /* the answer to a CORE_ACT_STORE_* */                                \
 	X(TIMER)          /* the moment that CORE_ACT_TIMER asked for has come */              \
 	X(CONTINUE)       /* go on where the list was full */
@@ -157,6 +157,9 @@ struct core_event {
 			const void *bytes;       /* a whole frame; stays until the step's actions are carried out */
 			uint32_t n;
 		} recv;
+		struct {
+			bool off;                /* may master again */
+		} drain;
 		struct {
 			uint32_t op;             /* of the action */
 			int error;               /* 0, or a negative errno, see core_step() */

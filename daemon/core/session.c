@@ -114,8 +114,14 @@ static void session_say(struct session *se, struct step *s)
 
 static void begin(struct session *se, struct msg_peer id, struct step *s)
 {
+#ifdef CORE_BREAK_NODE_SESSION
+	id.session = se->conf->node;
+#endif
 	se->self = id;
 	beat_init(&se->beat, id);
+#ifdef CORE_BREAK_NODE_SESSION
+	se->beat.unsure = true;
+#endif
 	se->state = SESSION_BEATING;
 	se->deadline = 0;
 	se->record_version = 0;
@@ -275,7 +281,9 @@ static void jeopardy_look(struct session *se, struct step *s)
 	if (se->jeopardy || !se->beat.landed || s->now < se->beat.landed + 3 * se->conf->beat)
 		return;
 	se->jeopardy = true;
+#ifndef CORE_BREAK_JEOPARDY
 	step_act(s, CORE_ACT_JEOPARDY)->node.error = se->error;
+#endif
 }
 
 static void loss_look(struct session *se, struct step *s)

@@ -112,7 +112,7 @@ static void idle(struct sim *s, struct node *n, unsigned i)
 	c->state = IDLE;
 	c->upgrading = false;
 	c->generation++;
-	client_after(s, n, i, MSEC + sim_random(s, 150 * MSEC), think);
+	client_after(s, n, i, MSEC + sim_random(s, n->think_max), think);
 }
 
 static void late_write(struct sim *s, struct event *e)
@@ -217,7 +217,7 @@ static void acquire(struct sim *s, struct node *n, unsigned i)
 	c->generation++;
 	take_token(s, n, &n->slot[c->name], c);
 	judge_acquired(s, n, c);
-	client_after(s, n, i, MSEC + sim_random(s, sim_chance(s, 10) && s->faults && !s->calm ? 3 * SEC : 40 * MSEC), held);
+	client_after(s, n, i, MSEC + sim_random(s, sim_chance(s, 10) && sim_wild(s) ? 3 * SEC : 40 * MSEC), held);
 }
 
 /* --- The slot's dealings with the daemon --- */

@@ -119,7 +119,7 @@ static void wait_look(struct sim *s, const struct node *n, const struct client *
 {
 	uint64_t since = s->calm || c->since > s->healed_at ? c->since : s->healed_at;
 
-	if (s->now <= since || (s->faults && !s->calm))
+	if (s->now <= since || (s->faults && !s->calm) || sim_safety_only)
 		return;
 	s->counts->waits_judged++;
 	if (s->now - since > bound(s))

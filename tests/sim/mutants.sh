@@ -1,75 +1,114 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # The judges of the simulator judged: the core (or what stands for the daemon around it) is compiled anew
-# with one rule broken at a time, and a seed must be found within SEEDS that shows it. Prints a table.
+# with one rule broken at a time, and a seed must be found within SEEDS that shows it. Prints a table: rule,
+# switch, seed, and what the judge said there. Two run at a time (JOBS).
 #
-# One switch is not in the table, since no seed below 600 shows it: CORE_BREAK_LIST_EARLY, by which a master is
-# content with a list of sessions that it had asked for before it saw its epoch.
+# O is where tests/sim/test_sim and its objects have been built: only files that know the switch are compiled
+# again, or all of them if a header does. ONLY=pattern: some rules. A rule of the core is CORE_BREAK_*, one
+# of the daemon's part, for which tests/sim stands here, SIM_BREAK_*.
 set -eu
 
 cc=${CC:-cc}
 seeds=${SEEDS:-400}
+jobs=${JOBS:-2}
+: "${O:?is where test_sim was built}"
 srctree=${srctree:-$(cd "$(dirname "$0")/../.." && pwd)}
+
+table() {
+	cat <<-'END'
+	CORE_BREAK_STALE_EPOCH a grant of an older epoch is taken
+	CORE_BREAK_SYNC a shard opens before all have synced
+	CORE_BREAK_LIST_EARLY the sessions are listed before the map is read
+	CORE_BREAK_MAP_EARLY the map is read before the session is there
+	CORE_BREAK_REPLY the deadline counts from the answer
+	CORE_BREAK_SENT_LAST the deadline counts from a later sending than that of what landed
+	CORE_BREAK_VALUE_TWICE a value of a beat is used twice
+	CORE_BREAK_EXPIRE_EARLY an observer does not wait long enough
+	CORE_BREAK_EXPIRE_MAP an observer counts from the last change of the map
+	CORE_BREAK_LAPSE_LATE an event is taken before the deadline is looked at
+	CORE_BREAK_NODE_SESSION a node has one session for ever
+	CORE_BREAK_NODE_KEY the map names no incarnation
+	CORE_BREAK_OLD_CONN frames of an old connection are processed
+	CORE_BREAK_ADOPT_LATE a session is adopted after its deadline
+	SIM_BREAK_ADOPT_SLOTS leases are adopted from the slots
+	CORE_BREAK_LEDGER a release is on the wire before it is in the ledger
+	CORE_BREAK_DELTA a claim said again is added instead of taken as the total
+	CORE_BREAK_FLOOR a name is forgotten without raising the floor
+	CORE_BREAK_REFILL a refill begins within the former range
+	SIM_BREAK_REFILL_OWNED a range is refilled under an owner
+	CORE_BREAK_SUSPECT a suspect reign does not say so
+	CORE_BREAK_END_EARLY the session is ended before the actions on loss are
+	CORE_BREAK_JEOPARDY jeopardy is not said
+	CORE_BREAK_WAITS a grant is taken that nobody waits for
+	CORE_BREAK_RESYNC a sync counts whose beginning was not heard
+	END
+}
+
+# build DIR SWITCH: the objects that know it, beside those that do not
+build() {
+	include=$($cc -print-file-name=include)
+	everything=$(grep -lw "$2" "$srctree"/daemon/core/*.h "$srctree"/tests/sim/*.h || :)
+	objects=
+	for source in "$srctree"/daemon/core/*.c "$srctree"/tests/sim/*.c; do
+		object=$1/$(basename "$(dirname "$source")")_$(basename "$source" .c).o
+		ready=$O/${source#"$srctree"/}
+		if [ -z "$everything" ] && ! grep -qw "$2" "$source"; then
+			object=${ready%.c}.o
+		elif [ "${source#"$srctree"/daemon/}" != "$source" ]; then
+			$cc -std=gnu11 -O2 -ffreestanding -nostdinc -isystem "$include" "-D$2" -c -o "$object" "$source"
+		else
+			$cc -std=gnu11 -D_GNU_SOURCE= -O2 -I"$srctree/daemon" -I"$srctree/include" "-D$2" -c -o "$object" "$source"
+		fi
+		objects="$objects $object"
+	done
+	# shellcheck disable=SC2086 # a list of names without blanks
+	$cc -o "$1/sim" $objects
+}
+
+# one NUMBER SWITCH RULE...: prints its row. A switch that nobody knows would be an unbroken run.
+one() {
+	number=$1 switch=$2
+	shift 2
+	if [ "$switch" = none ]; then
+		if "$O/tests/sim/test_sim" 1 "$seeds" stop >"$dir/log" 2>&1; then
+			echo "ok $number - $*: no judge says no in $seeds seeds"
+			return
+		fi
+		echo "not ok $number - $*: $(sed -n 's/^# \(seed .*\)/\1/p' "$dir/log" | head -n 1)"
+		return 1
+	fi
+	mkdir "$dir/$number"
+	if ! grep -rqw "$switch" "$srctree/daemon/core" --include=*.[ch] && ! grep -rqw "$switch" "$srctree/tests/sim" --include=*.[ch]; then
+		echo "not ok $number - $*: nothing knows $switch"
+		return 1
+	fi
+	build "$dir/$number" "$switch"
+	status=0
+	timeout 600 "$dir/$number/sim" 1 "$seeds" stop >"$dir/$number.log" 2>&1 || status=$?
+	rm -rf "${dir:?}/$number"
+	said=$(sed -n 's/^# seed \([0-9]* .*\)/\1/p' "$dir/$number.log" | head -n 1)
+	if [ "$status" = 0 ] || [ "$status" = 124 ] || [ -z "$said" ]; then
+		echo "not ok $number - $*: not seen in $seeds seeds ($switch)"
+		return 1
+	fi
+	echo "ok $number - $* ($switch): seed ${said%% *}"
+	echo "#     ${said#* }"
+}
+
+if [ "${1:-}" = --one ]; then
+	dir=$2
+	shift 2
+	# shellcheck disable=SC2086 # words of a row
+	one $1 >"$dir/row.$$" && status=0 || status=1
+	cat "$dir/row.$$"
+	exit "$status"
+fi
+
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-include=$($cc -print-file-name=include)
-number=0
+{ echo 'none unbroken'; table; } | nl -w1 -s' ' | grep -e "${ONLY:-.}" >"$dir/table"
+echo "1..$(wc -l <"$dir/table")"
 failed=0
-
-# build FLAG
-build() {
-	rm -f "$dir"/*.o
-	for source in "$srctree"/daemon/core/*.c; do
-		$cc -std=gnu11 -O2 -ffreestanding -nostdinc -isystem "$include" "$1" -c -o "$dir/core_$(basename "$source" .c).o" "$source"
-	done
-	for source in "$srctree"/tests/sim/*.c; do
-		$cc -std=gnu11 -D_GNU_SOURCE= -O2 -I"$srctree/daemon" -I"$srctree/include" "$1" -c -o "$dir/sim_$(basename "$source" .c).o" "$source"
-	done
-	$cc -o "$dir/sim" "$dir"/*.o
-}
-
-# mutant FLAG RULE
-mutant() {
-	build "-D$1"
-	number=$((number + 1))
-	status=0
-	timeout 600 "$dir/sim" 1 "$seeds" stop >"$dir/log" 2>&1 || status=$?
-	if [ $status = 0 ] || [ $status = 124 ]; then
-		failed=1
-		echo "not ok $number - $2: not seen in $seeds seeds"
-	else
-		seed=$(sed -n 's/^# seed \([0-9]*\) at .*/\1/p' "$dir/log" | head -n 1)
-		echo "ok $number - $2: seed ${seed:-? (the core itself gave up)}"
-		sed -n 's/^# seed [0-9]* \(at .*\)/#     \1/p' "$dir/log" | head -n 1
-	fi
-}
-
-echo 1..21
-build -DCORE_RIGHT
-if "$dir/sim" 1 "$seeds" stop >"$dir/log" 2>&1; then
-	echo "ok $((number = number + 1)) - unbroken, no judge says no in these $seeds seeds"
-else
-	echo "not ok $((number = number + 1)) - unbroken: $(head -n 1 "$dir/log")"
-	failed=1
-fi
-mutant CORE_BREAK_STALE_EPOCH 'a grant of an older epoch is taken'
-mutant CORE_BREAK_SYNC 'a shard opens before all have synced'
-mutant CORE_BREAK_MAP_EARLY 'the map is read before the session is there'
-mutant CORE_BREAK_REPLY 'the deadline counts from the answer'
-mutant CORE_BREAK_VALUE_TWICE 'a beat is sent twice, and counts from the second sending'
-mutant CORE_BREAK_EXPIRE_EARLY 'an observer does not wait long enough'
-mutant CORE_BREAK_LAPSE_LATE 'an event is taken before the deadline is looked at'
-mutant CORE_BREAK_NODE_KEY 'the map names sessions without their incarnation'
-mutant CORE_BREAK_OLD_CONN 'frames of an old connection are processed'
-mutant CORE_BREAK_ADOPT_LATE 'a session is adopted after its deadline'
-mutant SIM_BREAK_REFILL_OWNED 'a range is refilled under an owner'
-mutant SIM_BREAK_ADOPT_SLOTS 'leases are adopted from the slots'
-mutant CORE_BREAK_LEDGER 'a release is on the wire before it is in the ledger'
-mutant CORE_BREAK_DELTA 'a claim said again is added instead of taken as the total'
-mutant CORE_BREAK_FLOOR 'a name is forgotten without raising the floor'
-mutant CORE_BREAK_REFILL 'a refill begins within the former range'
-mutant CORE_BREAK_SUSPECT 'a suspect reign does not say so'
-mutant CORE_BREAK_END_EARLY 'the session is ended before the actions on loss are'
-mutant CORE_BREAK_WAITS 'a grant is taken that nobody waits for'
-mutant CORE_BREAK_RESYNC 'a sync counts whose beginning was not heard'
+tr '\n' '\0' <"$dir/table" | xargs -0 -n1 -P"$jobs" "$0" --one "$dir" || failed=1
 exit $failed

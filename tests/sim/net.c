@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Connections between daemons. One carries frames in order, each way with its own delay; when it
- * breaks, what was under way is lost, or arrives late, when the next one may be up already.
+ * breaks, what was under way is lost, or arrives late, when the next one may be up already: or is held
+ * back until then on purpose, and arrives among the first frames of the next.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,10 @@ static uint64_t latency(struct sim *s)
 {
 	uint64_t span = MSEC / 4 + sim_random(s, 4 * MSEC);
 
-	if (s->faults && !s->calm && sim_chance(s, 1))
+	if (sim_wild(s) && sim_chance(s, 1))
 		span += sim_random(s, sim_chance(s, 5) ? 3 * SEC : 200 * MSEC);
+	if (s->faults && s->kind == RUN_FLAPS && sim_chance(s, 3))
+		span += sim_random(s, 40 * MSEC);
 	return span;
 }
 
@@ -29,6 +32,62 @@ static struct conn *conn_find(struct sim *s, uint64_t number)
 	while (c && c->number != number)
 		c = c->next;
 	return c;
+}
+
+static void breaks(struct sim *s, struct event *e);
+
+/* The node has heard of a later connection to the same other. */
+static bool newer_up(const struct sim *s, const struct conn *than, const struct node *n)
+{
+	unsigned i = side(than, n);
+
+	for (const struct conn *c = s->conns; c && c->number > than->number; c = c->next)
+		if (c->up[side(c, n)] && c->end[side(c, n)] == n && c->end[!side(c, n)] == than->end[!i])
+			return true;
+	return false;
+}
+
+/* Frames of a connection that was before: their turn is soon, one after the other. */
+static void late_release(struct sim *s, struct node *n, const struct node *other)
+{
+	struct event *e, *next;
+
+	for (struct conn *c = s->conns; c; c = c->next) {
+		unsigned i = side(c, n);
+
+		if (!c->broken || c->end[i] != n || c->end[!i] != other)
+			continue;
+		for (e = c->late[i]; e; e = next) {
+			next = e->next;
+			c->late_until[i] = (c->late_until[i] > s->now ? c->late_until[i] : s->now) + 1 + sim_random(s, 3 * MSEC);
+			struct event *again = sim_after(s, c->late_until[i] - s->now, e->fn, n, e->a, 1);
+			again->generation = e->generation;
+			again->data = e->data;
+			again->size = e->size;
+			e->data = NULL;
+			sim_event_free(s, e);
+		}
+		c->late[i] = NULL;
+		c->late_end[i] = &c->late[i];
+	}
+}
+
+static void late_put(struct conn *c, unsigned i, struct event *e)
+{
+	e->next = NULL;
+	*c->late_end[i] = e;
+	c->late_end[i] = &e->next;
+}
+
+static void late_free(struct sim *s, struct conn *c)
+{
+	struct event *e, *next;
+
+	for (unsigned i = 0; i < 2; i++)
+		for (e = c->late[i]; e; e = next) {
+			next = e->next;
+			sim_event_free(s, e);
+		}
 }
 
 static void link_event(struct sim *s, struct event *e)
@@ -48,6 +107,10 @@ static void link_event(struct sim *s, struct event *e)
 		ev.link.incarnation = e->size;
 		ev.link.conn = c->number;
 		node_give(s, n, &ev);
+		if (ev.kind == CORE_EV_LINK_UP) {
+			c->up[!other] = true;
+			late_release(s, n, c->end[other]);
+		}
 	}
 	sim_event_free(s, e);
 }
@@ -68,9 +131,12 @@ static void connect(struct sim *s, struct node *a, struct node *b)
 		c->generation[i] = n->generation;
 		c->session[i] = n->session;
 		c->last[i] = s->now + span;
+		c->late_end[i] = &c->late[i];
 		sim_after(s, span, link_event, n, c->number, CORE_EV_LINK_UP)->size = other->incarnation;
 	}
 	s->counts->conns++;
+	if (s->faults && s->kind == RUN_FLAPS && sim_chance(s, 25))
+		sim_after(s, sim_random(s, 30 * MSEC), breaks, NULL, c->number, 0);
 	sim_trace(s, "net: %u and %u have connection %llu", a->id, b->id, (unsigned long long)c->number);
 }
 
@@ -92,6 +158,7 @@ static void conns_sweep(struct sim *s)
 
 		if (c->broken && s->now > last + 10 * SEC) {
 			*link = c->next;
+			late_free(s, c);
 			free(c);
 		} else {
 			link = &c->next;
@@ -127,6 +194,7 @@ static void breaks(struct sim *s, struct event *e)
 void net_break(struct sim *s, struct conn *c)
 {
 	c->broken = true;
+	c->holds_back = s->faults && sim_chance(s, s->kind == RUN_FLAPS ? 60 : 20);
 	s->linked[c->end[0]->id][c->end[1]->id] = s->linked[c->end[1]->id][c->end[0]->id] = false;
 	s->counts->breaks++;
 	sim_trace(s, "net: connection %llu breaks", (unsigned long long)c->number);
@@ -167,6 +235,21 @@ static void delivered(struct sim *s, struct event *e)
 	}
 	if (!node_ready(s, n)) {
 		node_defer(n, e);
+		return;
+	}
+	if (!e->b && c->late_until[side(c, n)] >= s->now) {
+		struct event *again = sim_after(s, ++c->late_until[side(c, n)] - s->now, delivered, n, e->a, 1);
+
+		again->generation = e->generation;
+		again->data = e->data;
+		again->size = e->size;
+		e->data = NULL;
+		sim_event_free(s, e);
+		return;
+	}
+	if (c->broken && c->holds_back && s->faults && s->now < c->last[side(c, n)] + 5 * SEC && !newer_up(s, c, n)) {
+		s->counts->held_back++;
+		late_put(c, side(c, n), e);
 		return;
 	}
 	if (c->broken) {
@@ -230,6 +313,7 @@ void net_done(struct sim *s)
 
 	for (struct conn *c = s->conns; c; c = next) {
 		next = c->next;
+		late_free(s, c);
 		free(c);
 	}
 }

@@ -272,7 +272,7 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 		if (r < 0 && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
 			sim_no(s, "node %u: %s says %d", n->id, core_event_name(ev.kind), r);
 		for (unsigned i = 0; i < n->actions.n; i++) {
-			if (s->faults && !s->calm && sim_random(s, 40000) == 0) {
+			if (sim_wild(s) && sim_random(s, 40000) == 0) {
 				s->counts->torn++;
 				node_crash(s, n);
 				return;
@@ -373,6 +373,7 @@ static void restart(struct sim *s, struct event *e)
 	if (n->generation == e->generation && !n->core) {
 		n->host = true;
 		node_start(s, n, e->a);
+		script_begun(s, n);
 	}
 	sim_event_free(s, e);
 }

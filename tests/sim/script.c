@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which faults happen when. One seed in eight is calm: hosts die, and masters move every TTL / 2. */
+/* Which faults happen when. Of eight seeds one is calm, one a storm, one of flapping connections, and five are mixed. */
 #include <string.h>
 
 #include "sim.h"
@@ -77,6 +77,18 @@ static void store_back(struct sim *s, struct event *e)
 	sim_event_free(s, e);
 }
 
+/* Leaves its shards to others, or may have them again. */
+static void drain_toggle(struct sim *s, struct node *n)
+{
+	if (!node_ready(s, n))
+		return;
+	n->drains = !n->drains;
+	s->counts->drains += n->drains;
+	s->counts->undrains += !n->drains;
+	sim_trace(s, "%u: %s", n->id, n->drains ? "drains" : "drains no more");
+	node_give(s, n, &(struct core_event){ .kind = CORE_EV_DRAIN, .drain.off = !n->drains });
+}
+
 static void fault(struct sim *s, struct event *e);
 
 static void fault_one(struct sim *s)
@@ -118,11 +130,7 @@ static void fault_one(struct sim *s)
 				s->node[i].store_lag_until = s->now + sim_random(s, 5 * SEC);
 		return;
 	case 8:
-		if (node_ready(s, n) && !n->drains) {
-			s->counts->drains++;
-			n->drains = true;
-			node_give(s, n, &(struct core_event){ .kind = CORE_EV_DRAIN });
-		}
+		drain_toggle(s, n);
 		return;
 	case 9:
 		/* A client scribbles over its slot, and the daemon dies of something else. */
@@ -150,14 +158,8 @@ static void fault(struct sim *s, struct event *e)
 /* Masters move: whoever is drained leaves its shards, and comes back as another. */
 static void calm_move(struct sim *s, struct event *e)
 {
-	struct node *n = any(s);
-
 	if (s->faults) {
-		if (node_ready(s, n) && !n->drains) {
-			s->counts->drains++;
-			n->drains = true;
-			node_give(s, n, &(struct core_event){ .kind = CORE_EV_DRAIN });
-		}
+		drain_toggle(s, any(s));
 		sim_after(s, s->conf.ttl / 2, calm_move, NULL, 0, 0);
 	}
 	sim_event_free(s, e);
@@ -173,6 +175,60 @@ static void calm_death(struct sim *s, struct event *e)
 	sim_event_free(s, e);
 }
 
+/*
+ * A storm: sessions begin and end around changes of the map, while some read the map or the list of
+ * members late. That is where the two orders of S4 count: session, then map; map, then list.
+ */
+static void storm_lags(struct sim *s)
+{
+	for (unsigned i = 0; i < s->nodes; i++) {
+		s->node[i].list_lag_until = sim_chance(s, 60) ? s->now + sim_random(s, 6 * SEC) : 0;
+		if (sim_chance(s, 15))
+			s->node[i].get_lag_until = s->now + sim_random(s, 2 * SEC);
+	}
+}
+
+/* Some node leaves its shards, or gets them back. */
+static void storm_move(struct sim *s, struct event *e)
+{
+	if (s->faults)
+		drain_toggle(s, any(s));
+	sim_event_free(s, e);
+}
+
+static void storm(struct sim *s, struct event *e)
+{
+	if (s->faults) {
+		if (sim_chance(s, 40))
+			node_host_crash(s, any(s));
+		else if (sim_chance(s, 20) && s->node[0].core)
+			node_crash(s, &s->node[0]);
+		else
+			drain_toggle(s, any(s));
+		storm_lags(s);
+		sim_after(s, sim_random(s, 2500 * MSEC), storm, NULL, 0, 0);
+	}
+	sim_event_free(s, e);
+}
+
+/* It has read the map once, and from now on it hears late of what changes. */
+static void newcomer_lags(struct sim *s, struct event *e)
+{
+	e->node->get_lag_until = s->now + sim_random(s, 3 * SEC);
+	sim_event_free(s, e);
+}
+
+/* A daemon has started: as it joins, others move. */
+void script_begun(struct sim *s, struct node *n)
+{
+	if (s->kind != RUN_STORM || !s->faults)
+		return;
+	if (sim_chance(s, 70))
+		sim_after(s, 50 * MSEC + sim_random(s, 400 * MSEC), newcomer_lags, n, 0, 0);
+	for (unsigned i = 0, moves = 1 + (unsigned)sim_random(s, 4); i < moves; i++)
+		sim_after(s, sim_random(s, 1000 * MSEC), storm_move, NULL, 0, 0);
+}
+
 static void faults_end(struct sim *s, struct event *e)
 {
 	s->faults = false;
@@ -180,7 +236,7 @@ static void faults_end(struct sim *s, struct event *e)
 	s->store_down = false;
 	for (unsigned i = 0; i < s->nodes; i++) {
 		s->node[i].store_cut = false;
-		s->node[i].store_lag_until = 0;
+		s->node[i].store_lag_until = s->node[i].get_lag_until = s->node[i].list_lag_until = 0;
 	}
 	sim_trace(s, "faults end");
 	sim_event_free(s, e);
@@ -192,6 +248,16 @@ void script_start(struct sim *s)
 	if (s->calm) {
 		sim_after(s, 5 * SEC, calm_move, NULL, 0, 0);
 		sim_after(s, 4 * SEC, calm_death, NULL, 0, 0);
+		return;
+	}
+	if (s->kind == RUN_FLAPS) {
+		s->rate[3] = 2 + (unsigned)sim_random(s, sim_chance(s, 50) ? 10 : 200);
+		return;
+	}
+	if (s->kind == RUN_STORM) {
+		s->rate[2] = (unsigned)sim_random(s, 10);
+		s->rate[3] = (unsigned)sim_random(s, 30);
+		sim_after(s, 2 * SEC, storm, NULL, 0, 0);
 		return;
 	}
 	s->rate[0] = (unsigned)sim_random(s, 20);

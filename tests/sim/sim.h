@@ -24,14 +24,27 @@
 #define MSEC 1000000ull
 #define SEC (1000 * MSEC)
 
+/*
+ * What may go wrong in a run, by its seed (script.c): anything; little, but hosts die and masters move every
+ * TTL / 2; sessions begin and end around changes of the map that some read late; connections break, and their
+ * last frames arrive after those of the next.
+ */
+#define RUN_KINDS(X) X(MIXED) X(CALM) X(STORM) X(FLAPS)
+
+enum run_kind {
+#define X(name) RUN_##name,
+	RUN_KINDS(X)
+#undef X
+};
+
 #define SIM_COUNTS(X)                                                                          \
 	X(steps) X(frames) X(grants) X(acquires) X(exclusives) X(shareds) X(permits)           \
 	X(upgrades) X(upgraded) X(deadlocks) X(downgrades) X(cancels) X(releases) X(yields)    \
 	X(revokes) X(refills) X(closes) X(handovers) X(writes) X(late_writes) X(refused_writes) \
-	X(losts) X(lapses) X(jeopardies) X(losses) X(reigns) X(drains) X(drained)              \
-	X(conns) X(breaks) X(stale_frames) X(duplicates) X(partitions) X(one_ways)             \
+	X(losts) X(lapses) X(jeopardies) X(losses) X(reigns) X(drains) X(undrains) X(drained)              \
+	X(conns) X(breaks) X(stale_frames) X(held_back) X(duplicates) X(partitions) X(one_ways) \
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
-	X(store_cuts) X(store_lags) X(hints)                                                   \
+	X(store_cuts) X(store_lags) X(late_reads) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged)
 
@@ -119,8 +132,10 @@ struct node {
 	struct client client[CLIENTS_MAX];
 	uint64_t wants[NODES_MAX * 4];   /* sessions to keep links to */
 	unsigned wants_n;
+	uint64_t think_max;              /* between two of a client's turns */
 	bool store_cut;
 	uint64_t store_lag_until;        /* its requests and answers may take seconds */
+	uint64_t get_lag_until, list_lag_until; /* answers to its reads of the map, to its lists, may */
 };
 
 struct conn {
@@ -130,6 +145,10 @@ struct conn {
 	uint64_t session[2];
 	bool broken, breaking, mute[2], cut[2];
 	uint64_t last[2];                /* to end i */
+	bool holds_back;                 /* what is under way as it breaks arrives when the next one is up: */
+	struct event *late[2], **late_end[2];
+	uint64_t late_until[2];
+	bool up[2];                      /* that end has heard of it */
 	struct conn *next;
 };
 
@@ -167,7 +186,8 @@ struct sim {
 	struct judge_name name[NAMES_MAX];
 	bool faults;                     /* they may still happen */
 	uint64_t healed_at;
-	bool calm;                       /* hosts die and masters move, nothing else happens */
+	enum run_kind kind;
+	bool calm;                       /* that kind: hosts die and masters move, nothing else happens */
 	unsigned rate[4];                /* of the store's and the connections' small faults, in a thousand */
 	struct sim_counts *counts;
 	FILE *trace;
@@ -175,6 +195,7 @@ struct sim {
 };
 
 /* world.c */
+extern bool sim_safety_only;             /* nobody minds how long anything takes */
 uint64_t sim_random(struct sim *s, uint64_t n);
 bool sim_chance(struct sim *s, unsigned percent);
 struct event *sim_after(struct sim *s, uint64_t span, event_fn fn, struct node *n, uint64_t a, uint64_t b);
@@ -187,6 +208,13 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 
 /* script.c */
 void script_start(struct sim *s);
+void script_begun(struct sim *s, struct node *n);
+
+/* Delays, pauses and deaths of every kind may happen now. */
+static inline bool sim_wild(const struct sim *s)
+{
+	return s->faults && (s->kind == RUN_MIXED || s->kind == RUN_STORM);
+}
 
 /* store.c */
 void store_request(struct sim *s, struct node *n, const struct core_action *a);

@@ -33,6 +33,18 @@ static uint64_t latency(struct sim *s, const struct node *n)
 	return span;
 }
 
+/* How late the answer to a read may come, where each kind of read has its own troubles. Beats are not touched. */
+static uint64_t read_lag(struct sim *s, const struct node *n, const struct request *r)
+{
+	uint64_t until = r->kind == CORE_ACT_STORE_LIST ? n->list_lag_until :
+			 r->kind == CORE_ACT_STORE_GET && !strcmp(r->key, "map") ? n->get_lag_until : 0;
+
+	if (s->now >= until || sim_chance(s, 30))
+		return 0;
+	s->counts->late_reads++;
+	return sim_random(s, 1500 * MSEC);
+}
+
 static struct record *record_find(struct sim *s, const char *key)
 {
 	for (size_t i = 0; i < s->records_n; i++)
@@ -176,6 +188,7 @@ static void arrives(struct sim *s, struct event *e)
 		s->counts->store_errors++;
 	} else {
 		execute(s, r);
+		back += read_lag(s, e->node, r);
 		if (s->faults && sim_random(s, 1000) < s->rate[1]) {
 			r->error = -ETIMEDOUT;
 			s->counts->store_lost_after++;

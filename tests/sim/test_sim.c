@@ -5,9 +5,11 @@
  * test_sim FIRST COUNT stop   ... up to the first that fails: how many it took
  * test_sim SEED trace         one seed, a line for each event
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "sim.h"
 
@@ -38,6 +40,24 @@ static bool counts_all(const struct sim_counts *c)
 	return all;
 }
 
+/* A core that has lost its way traps: the seed is said nevertheless. */
+static char trap_words[80];
+
+static void trapped(int number)
+{
+	ssize_t r = write(STDOUT_FILENO, trap_words, strlen(trap_words));
+
+	(void)r;
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static bool seed_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char verdict[200])
+{
+	snprintf(trap_words, sizeof trap_words, "# seed %llu the core itself gave up\n", (unsigned long long)seed);
+	return sim_run(seed, counts, trace, verdict);
+}
+
 static int seeds(uint64_t first, uint64_t count, bool stop, struct sim_counts *counts, double until, uint64_t *ret_run)
 {
 	char verdict[200];
@@ -45,7 +65,7 @@ static int seeds(uint64_t first, uint64_t count, bool stop, struct sim_counts *c
 	uint64_t i = 0;
 
 	for (; i < count && (!until || seconds() < until); i++) {
-		if (sim_run(first + i, counts, NULL, verdict))
+		if (seed_run(first + i, counts, NULL, verdict))
 			continue;
 		printf("# seed %llu %s\n", (unsigned long long)(first + i), verdict);
 		fflush(stdout);
@@ -80,10 +100,14 @@ int main(int argc, char **argv)
 	char verdict[200];
 	uint64_t run;
 
+	sim_safety_only = getenv("SAFETY") != NULL;
+	signal(SIGILL, trapped);
+	signal(SIGABRT, trapped);
+	signal(SIGSEGV, trapped);
 	if (argc < 3)
 		return check();
 	if (!strcmp(argv[2], "trace")) {
-		bool ok = sim_run(strtoull(argv[1], NULL, 10), &counts, stdout, verdict);
+		bool ok = seed_run(strtoull(argv[1], NULL, 10), &counts, stdout, verdict);
 		return !ok;
 	}
 	double start = seconds();
