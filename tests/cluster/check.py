@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Judges a history (docs/HISTORY.md). Prints what it counted, and each thing that must not be; exits 1 if there is one."""
+import collections
+import json
+import sys
+
+ALL = 2**32 - 1
+TAKES = ("wait", "trywait", "timedwait")
+HELD = ("ok", "EOWNERDEAD")
+RESULTS = {
+    "wait": {"ok", "EOWNERDEAD", "ENOTCONN", "ECANCELED"},
+    "trywait": {"ok", "EOWNERDEAD", "EBUSY", "ENOTCONN"},
+    "timedwait": {"ok", "EOWNERDEAD", "ETIMEDOUT", "ENOTCONN"},
+    "check": {"ok", "ESTALE"},
+    "write": {"ok", "ESTALE"},
+    "post": {"ok", "ESTALE"},
+}
+
+
+class Hold:
+    def __init__(self, call, back):
+        self.who, self.host, self.name = back["who"], back["host"], back["name"]
+        self.limit = call.get("limit", ALL)
+        self.weight = call.get("weight", self.limit)
+        self.token = back.get("token")
+        self.called, self.begin, self.end = call["t"], back["t"], back["t"]
+
+    @property
+    def exclusive(self):
+        return self.limit == ALL and self.weight == ALL
+
+    def __str__(self):
+        return f"{self.name} by {self.who} from {self.begin} to {self.end} token {self.token} weight {self.weight}"
+
+
+class History:
+    def __init__(self, lines):
+        self.events = sorted(lines, key=lambda e: e["t"])
+        self.wrong = []
+        self.holds, self.waits, self.losses, self.writes, self.faults = [], [], [], [], []
+        self.counts = collections.Counter()
+        self.ttl = self.bound = self.healed = self.ended = None
+        open_calls, held, faulty = {}, {}, {}
+        for e in self.events:
+            if e["who"] == "run":
+                self.run_event(e)
+            elif e["who"] == "nemesis":
+                self.fault_event(e, faulty)
+            elif e["ev"] == "call":
+                open_calls[e["who"]] = e
+            else:
+                self.answer(open_calls.pop(e["who"], None), e, held)
+        self.waits += [(c, None) for c in open_calls.values() if c["op"] in TAKES]
+        self.faults += [(begin, None, hosts) for begin, hosts in faulty.values()]
+
+    def no(self, text):
+        self.wrong.append(text)
+
+    def run_event(self, e):
+        if e["op"] == "begin":
+            self.ttl, self.bound = e["ttl"], e["bound"]
+        elif e["op"] == "healed":
+            self.healed = e["t"]
+        elif e["op"] == "end":
+            self.ended = e["t"]
+
+    def fault_event(self, e, faulty):
+        """A fault lasts from the call of its op to the return of "mend" of the same what, or to its own return if it has none."""
+        self.counts["nemesis " + e["op"]] += e["ev"] == "call"
+        if e["op"] == "mend":
+            if e["ev"] == "return" and e["what"] in faulty:
+                begin, hosts = faulty.pop(e["what"])
+                self.faults.append((begin, e["t"], hosts))
+        elif e["ev"] == "call":
+            faulty[e["what"]] = (e["t"], e["hosts"])
+
+    def answer(self, call, e, held):
+        op, result, key = e["op"], e["result"], (e["who"], e["name"])
+        self.counts[f"{op} {result}"] += 1
+        if call is None or call["op"] != op or call["name"] != e["name"]:
+            self.no(f"a return without its call: {e}")
+            return
+        if result not in RESULTS[op]:
+            self.no(f"{op} says {result}: {e}")
+        if op in TAKES:
+            self.waits.append((call, e))
+            if result in HELD:
+                held[key] = Hold(call, e)
+                self.holds.append(held[key])
+            return
+        h = held.get(key)
+        if h is None:
+            self.no(f"{op} of what is not held: {e}")
+            return
+        if op == "write":
+            if result == "ok":
+                self.writes.append((e["t"], h))
+            return
+        if result == "ok":
+            h.end = call["t"]
+        else:
+            self.losses.append((h, e["t"]))
+        if op == "post":
+            del held[key]
+
+    # --- The judges ---
+
+    def judge_spans(self):
+        by_name = collections.defaultdict(list)
+        for h in self.holds:
+            by_name[h.name].append(h)
+        for holds in by_name.values():
+            self.judge_weights(holds)
+            self.judge_tokens([h for h in holds if h.exclusive])
+
+    def judge_weights(self, holds):
+        edges = sorted([(h.begin, 1, i) for i, h in enumerate(holds)] + [(h.end, 0, i) for i, h in enumerate(holds)])
+        there, total = set(), 0
+        for _, begins, i in edges:
+            h = holds[i]
+            if not begins:
+                if i in there:
+                    there.remove(i)
+                    total -= h.weight
+                continue
+            if h.end <= h.begin:
+                continue
+            there.add(i)
+            total += h.weight
+            if total > h.limit:
+                self.no("held together, more than the limit: " + "; ".join(str(holds[k]) for k in sorted(there)))
+
+    def judge_tokens(self, holds):
+        seen = {}
+        for h in holds:
+            if h.token in seen:
+                self.no(f"one token twice: {seen[h.token]}; {h}")
+            seen[h.token] = h
+        highest = None
+        ended = sorted(holds, key=lambda h: h.end)
+        k = 0
+        for h in sorted(holds, key=lambda h: h.begin):
+            while k < len(ended) and ended[k].end < h.begin:
+                if highest is None or ended[k].token > highest.token:
+                    highest = ended[k]
+                k += 1
+            if highest is not None and highest is not h and highest.token > h.token:
+                self.no(f"tokens went back: {highest}; then {h}")
+
+    def judge_resource(self, taken):
+        """`taken`: the resource's own list of what it took, in its order: name and token."""
+        highest = {}
+        for name, token in taken:
+            if token < highest.get(name, 0):
+                self.no(f"the resource took a write of {name} with token {token} after {highest[name]}")
+            highest[name] = max(token, highest.get(name, 0))
+        count = collections.Counter(taken)
+        for h, n in collections.Counter(h for _, h in self.writes).items():
+            if count[(h.name, h.token)] < n:
+                self.no(f"{n} writes were told ok that the resource does not have: {h}")
+
+    def judge_losses(self):
+        for h, t in self.losses:
+            since = h.called - 3 * self.ttl
+            if not any(h.host in hosts and begin <= t and (end is None or end >= since) for begin, end, hosts in self.faults):
+                self.no(f"lost at {t}, and nothing was wrong: {h}")
+
+    def judge_liveness(self):
+        if self.healed is None or self.ended is None:
+            self.no("the run did not come to its end")
+            return
+        for call, back in self.waits:
+            since = max(call["t"], self.healed)
+            until = back["t"] if back else self.ended
+            if until - since > self.bound:
+                self.no(f"waited {(until - since) // 10**6} ms after all was whole, until {back and back['result']}: {call}")
+
+    def judge_use(self, needs):
+        for need in needs:
+            if not self.counts[need]:
+                self.no(f"never happened: {need}")
+
+    def judge(self, taken=None, needs=()):
+        self.judge_spans()
+        if taken is not None:
+            self.judge_resource(taken)
+        self.judge_losses()
+        self.judge_liveness()
+        self.judge_use(needs)
+        return self.wrong
+
+
+def read_lines(paths):
+    for path in paths:
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                if line.endswith("\n"):          # a process that is killed may leave half a line
+                    yield json.loads(line)
+
+
+def read_taken(path):
+    with open(path, encoding="utf-8") as f:
+        return [(name, int(token)) for name, token, *_ in (line.split() for line in f)]
+
+
+def main():
+    needs, taken, paths = [], None, []
+    args = iter(sys.argv[1:])
+    for a in args:
+        if a == "--need":
+            needs.append(next(args))
+        elif a == "--resource":
+            taken = read_taken(next(args))
+        else:
+            paths.append(a)
+    h = History(read_lines(paths))
+    wrong = h.judge(taken, needs)
+    for what, n in sorted(h.counts.items()):
+        print(f"# {n:8} {what}")
+    for text in wrong[:20]:
+        print(f"# NO: {text}")
+    print(f"# {len(h.holds)} holds, {len(h.writes)} writes, {len(h.losses)} losses, {len(wrong)} things that must not be")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The judge of histories, judged: a good history passes, and each way to spoil it is seen."""
+import copy
+import sys
+
+sys.dont_write_bytecode = True
+import check
+
+SEC = 10**9
+
+
+def op(who, host, name, what, t, result="ok", back=None, **more):
+    call = {k: more.pop(k) for k in ("weight", "limit") if k in more}
+    return [
+        {"t": t, "who": who, "host": host, "name": name, "op": what, "ev": "call", **call},
+        {"t": t + 10 if back is None else back, "who": who, "host": host, "name": name, "op": what, "ev": "return",
+         "result": result, **more},
+    ]
+
+
+def good():
+    return [
+        {"t": 0, "who": "run", "op": "begin", "ttl": SEC, "bound": 5 * SEC},
+        *op("a", 1, "x", "wait", 100, token=5), *op("a", 1, "x", "check", 200), *op("a", 1, "x", "write", 230),
+        *op("a", 1, "x", "post", 300),
+        *op("b", 2, "x", "wait", 150, back=320, token=6), *op("b", 2, "x", "write", 350), *op("b", 2, "x", "post", 400),
+        *op("c", 3, "x", "trywait", 360, "EBUSY"),
+        *op("d", 1, "s", "wait", 100, weight=2, limit=3, token=1), *op("d", 1, "s", "post", 500),
+        *op("e", 2, "s", "wait", 110, weight=1, limit=3, token=2), *op("e", 2, "s", "post", 510),
+        *op("f", 2, "r", "wait", 110, weight=1, token=2), *op("f", 2, "r", "post", 510),
+        *op("g", 3, "r", "wait", 120, weight=1, token=2), *op("g", 3, "r", "post", 500),
+        {"t": 1000, "who": "nemesis", "op": "cut", "ev": "call", "what": "cable 1", "hosts": [1]},
+        {"t": 1010, "who": "nemesis", "op": "cut", "ev": "return", "what": "cable 1", "hosts": [1]},
+        *op("h", 1, "x", "wait", 990, token=7), *op("h", 1, "x", "check", SEC, "ESTALE"), *op("h", 1, "x", "post", SEC + 50, "ESTALE"),
+        *op("i", 2, "x", "wait", 995, back=2 * SEC, token=8), *op("i", 2, "x", "post", 2 * SEC + 10),
+        {"t": 3 * SEC, "who": "nemesis", "op": "mend", "ev": "return", "what": "cable 1", "hosts": [1]},
+        {"t": 4 * SEC, "who": "run", "op": "healed"},
+        *op("j", 3, "x", "timedwait", 5 * SEC, back=9 * SEC, result="ETIMEDOUT"),
+        {"t": 20 * SEC, "who": "run", "op": "end"},
+    ]
+
+
+TAKEN = [("x", 5), ("x", 6)]
+BAD = []
+
+
+def bad(title):
+    def add(fn):
+        BAD.append((title, fn))
+        return fn
+    return add
+
+
+def find(h, **what):
+    return next(e for e in h if all(e.get(k) == v for k, v in what.items()))
+
+
+@bad("two hold one lock")
+def _(h):
+    find(h, who="b", op="wait", ev="return")["t"] = 250
+
+
+@bad("a holder's check is answered after another has it")
+def _(h):
+    h += op("h", 1, "x", "check", 2 * SEC + 5)[:1] + [dict(op("h", 1, "x", "check", 0)[1], t=2 * SEC + 8)]
+    for e in [e for e in h if e["who"] == "h" and e["op"] in ("check", "post") and e.get("result", "ESTALE") == "ESTALE" and e["t"] < 2 * SEC]:
+        h.remove(e)
+
+
+@bad("more permits than there are")
+def _(h):
+    find(h, who="e", op="wait", ev="call")["weight"] = 2
+
+
+@bad("a reader beside a writer")
+def _(h):
+    del find(h, who="f", op="wait", ev="call")["weight"]
+
+
+@bad("a token that goes back")
+def _(h):
+    find(h, who="b", op="wait", ev="return")["token"] = 4
+
+
+@bad("a token twice")
+def _(h):
+    find(h, who="i", op="wait", ev="return")["token"] = 7
+
+
+@bad("a lock lost though nothing was wrong")
+def _(h):
+    find(h, who="nemesis", op="cut", ev="call")["hosts"] = [2]
+
+
+@bad("a wait that takes too long after all is whole")
+def _(h):
+    find(h, who="j", op="timedwait", ev="return")["t"] = 11 * SEC
+
+
+@bad("a wait that never ends")
+def _(h):
+    h.remove(find(h, who="j", op="timedwait", ev="return"))
+
+
+@bad("an error that the call has not")
+def _(h):
+    find(h, who="c", op="trywait", ev="return")["result"] = "EIO"
+
+
+@bad("a post of what is not held")
+def _(h):
+    h += op("c", 3, "x", "post", 3 * SEC)
+
+
+@bad("a return without a call")
+def _(h):
+    h.remove(find(h, who="a", op="check", ev="call"))
+
+
+@bad("a run that broke off")
+def _(h):
+    h.remove(find(h, who="run", op="healed"))
+
+
+def main():
+    tests = 1
+    wrong = check.History(good()).judge(TAKEN, ["wait ok", "nemesis cut"])
+    print(f"{'not ok' if wrong else 'ok'} 1 - a good history passes")
+    for text in wrong:
+        print("#", text)
+    failed = bool(wrong)
+    cases = [(title, check.History, fn, TAKEN, []) for title, fn in BAD]
+    cases += [("a write of an older holder that the resource takes", check.History, None, [("x", 6), ("x", 5)], []),
+              ("a write that the resource does not have", check.History, None, [("x", 6)], []),
+              ("a kind of fault that never happened", check.History, None, TAKEN, ["nemesis freeze"])]
+    for title, make, spoil, taken, needs in cases:
+        h = copy.deepcopy(good())
+        if spoil:
+            spoil(h)
+        wrong = make(h).judge(taken, needs)
+        tests += 1
+        print(f"{'ok' if wrong else 'not ok'} {tests} - seen: {title}")
+        if wrong:
+            print("#", wrong[0][:150])
+        failed |= not wrong
+    print(f"1..{tests}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
