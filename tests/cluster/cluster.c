@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A cluster under faults: hosts, a store of three, clients on each host that write down what they were told, one nemesis
+ * after the other; then all is mended, and the judge reads the history (docs/HISTORY.md).
+ *
+ *     cluster [HOSTS [SECONDS [NEMESIS…]]]
+ *
+ * In a short run each kind of fault comes once, in an order of the seed; then as many more as there is time for. With
+ * $KEEP the directory is copied there before it goes.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../e2e/harness.h"
+#include "crowd.h"
+#include "history.h"
+#include "nemesis.h"
+#include "town.h"
+
+#define TTL_MS 2000
+#define BOUND_MS (6 * TTL_MS)
+#define SETTLE_MS (3 * TTL_MS)
+
+static void shuffle(enum nemesis *v, unsigned n)
+{
+	for (unsigned i = n; i > 1; i--) {
+		unsigned k = random_below(i);
+		enum nemesis t = v[i - 1];
+
+		v[i - 1] = v[k];
+		v[k] = t;
+	}
+}
+
+static unsigned chosen(int argc, char **argv, enum nemesis ret[NEMESIS_KINDS])
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < NEMESIS_KINDS; i++) {
+		bool wanted = argc <= 3;
+
+		for (int k = 3; k < argc; k++)
+			wanted |= !strcmp(argv[k], nemesis_name(i));
+		if (wanted)
+			ret[n++] = i;
+	}
+	return n;
+}
+
+static unsigned break_things(const enum nemesis *kinds, unsigned n, unsigned seconds)
+{
+	uint64_t until = now_ns() + seconds * 1000 * MS;
+	unsigned done = 0;
+
+	for (; done < n || now_ns() < until; done++) {
+		nemesis_run(kinds[done < n ? done : random_below(n)]);
+		nap_ns((200 + random_below(TTL_MS)) * MS);
+	}
+	return done;
+}
+
+static bool judge(const enum nemesis *kinds, unsigned n)
+{
+	char command[2000];
+	size_t at;
+
+	at = (size_t)snprintf(command, sizeof command, "python3 -B %s/tests/cluster/check.py --resource %s/resource.log",
+			      getenv("srctree") ? getenv("srctree") : ".", harness.dir);
+	for (unsigned i = 0; i < n; i++)
+		at += (size_t)snprintf(command + at, sizeof command - at, " --need 'nemesis %s'", nemesis_name(kinds[i]));
+	snprintf(command + at, sizeof command - at,
+		 " --need 'wait ok' --need 'trywait ok' --need 'trywait EBUSY' --need 'timedwait ok' --need 'check ok' --need 'post ok' %s/history.*",
+		 harness.dir);
+	fflush(stdout);
+	return system(command) == 0;
+}
+
+static void keep(void)
+{
+	char command[300];
+
+	if (!getenv("KEEP"))
+		return;
+	snprintf(command, sizeof command, "mkdir -p '%s' && cp -r %s/history.* %s/log.* %s/resource.log '%s'", getenv("KEEP"), harness.dir,
+		 harness.dir, harness.dir, getenv("KEEP"));
+	if (system(command))
+		note("could not keep it in %s", getenv("KEEP"));
+}
+
+int main(int argc, char **argv)
+{
+	unsigned hosts = argc > 1 ? (unsigned)atoi(argv[1]) : 3, seconds = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+	enum nemesis kinds[NEMESIS_KINDS];
+	unsigned n = chosen(argc, argv, kinds);
+	char history[80];
+
+	if (hosts < 2 || hosts > TOWN_HOSTS_MAX || !n) {
+		fprintf(stderr, "usage: cluster [HOSTS [SECONDS [NEMESIS…]]]\n");
+		return 64;
+	}
+	harness_begin(300 + 2 * seconds);
+	if (access("/usr/bin/etcd", X_OK) && access("/usr/local/bin/etcd", X_OK)) {
+		skip("a cluster under faults", "there is no etcd; Debian's package is etcd-server");
+		return harness_end();
+	}
+	snprintf(history, sizeof history, "%s/history.run", harness.dir);
+	town_begin(hosts, TTL_MS);
+	ok(true, "%u daemons on hosts of their own are a cluster", hosts);
+	history_open(history, "run");
+	history_say("\"op\":\"begin\",\"ttl\":%llu,\"bound\":%llu", TTL_MS * MS + 0ull, BOUND_MS * MS + 0ull);
+	crowd_begin_all();
+	nap_ns(1000 * MS);
+	snprintf(history, sizeof history, "%s/history.nemesis", harness.dir);
+	history_open(history, "nemesis");
+	shuffle(kinds, n);
+	note("%u faults", break_things(kinds, n, seconds));
+
+	town_mend();
+	snprintf(history, sizeof history, "%s/history.run", harness.dir);
+	history_open(history, "run");
+	history_say("\"op\":\"healed\"");
+	nap_ns((BOUND_MS + SETTLE_MS) * MS);
+	ok(crowd_end(BOUND_MS), "once all is whole every client comes to its end");
+	history_say("\"op\":\"end\"");
+	keep();
+	ok(judge(kinds, n), "the judge of the history finds nothing");
+	return harness_end();
+}

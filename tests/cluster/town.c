@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "town.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../e2e/harness.h"
+
+#define READY_MS 20000
+#define STORE_PORT 2379
+#define STORE_PEER_PORT 2380
+
+struct town town;
+static char more_lines[1000];
+
+static unsigned store_host(unsigned member)
+{
+	return town.hosts + 1 + member;
+}
+
+const char *town_log(const char *what, unsigned i)
+{
+	static char path[4][80];
+	static unsigned at;
+	char *p = path[at++ % 4];
+
+	snprintf(p, sizeof path[0], "%s/log.%s%u", harness.dir, what, i);
+	return p;
+}
+
+const char *town_run_dir(unsigned host)
+{
+	static char path[TOWN_HOSTS_MAX + 1][64];
+
+	snprintf(path[host], sizeof path[0], "%s/h%u/run", harness.dir, host);
+	return path[host];
+}
+
+static void await_end(pid_t pid)
+{
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* --- The store --- */
+
+/* Members find one another by this; it is the same for all, and so is the order. */
+static void members_text(char *ret, size_t n)
+{
+	size_t at = 0;
+
+	for (unsigned i = 0; i < TOWN_STORES; i++)
+		at += (size_t)snprintf(ret + at, n - at, "%ss%u=http://%s:%d", i ? "," : "", i, lab_address(store_host(i)), STORE_PEER_PORT);
+}
+
+void store_begin(unsigned i)
+{
+	char name[8], dir[80], client[64], peer[64], all[300];
+	const char *address = lab_address(store_host(i));
+	/* An elder etcd calls an architecture unsupported that it has since come to support. */
+	char *environment[] = { "ETCD_UNSUPPORTED_ARCH=arm64", NULL };
+
+	if (town.store[i])
+		return;
+	snprintf(name, sizeof name, "s%u", i);
+	snprintf(dir, sizeof dir, "%s/s%u", harness.dir, i);
+	snprintf(client, sizeof client, "http://%s:%d", address, STORE_PORT);
+	snprintf(peer, sizeof peer, "http://%s:%d", address, STORE_PEER_PORT);
+	members_text(all, sizeof all);
+	char *argv[] = {
+		"etcd", "--name", name, "--data-dir", dir, "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
+		"--initial-cluster-state", "new", "--initial-cluster-token", "lab", "--heartbeat-interval", "50",
+		"--election-timeout", "500", "--unsafe-no-fsync", NULL };
+	town.store[i] = lab_spawn(store_host(i), town_log("store", i), argv, environment);
+}
+
+void store_kill(unsigned i)
+{
+	if (!town.store[i])
+		return;
+	kill(town.store[i], SIGKILL);
+	await_end(town.store[i]);
+	town.store[i] = 0;
+}
+
+/* A store that answers a linearizable read has a leader. */
+static bool store_answers(void)
+{
+	char command[200];
+
+	snprintf(command, sizeof command, "ETCDCTL_API=3 etcdctl --dial-timeout=1s --command-timeout=1s --endpoints=%s:%d get x",
+		 lab_address(store_host(0)), STORE_PORT);
+	char *argv[] = { "sh", "-c", command, NULL };
+	pid_t pid = lab_spawn(store_host(0), town_log("etcdctl", 0), argv, NULL);
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status == 0;
+}
+
+static void stores_begin(void)
+{
+	uint64_t until = now_ns() + READY_MS * MS;
+
+	for (unsigned i = 0; i < TOWN_STORES; i++)
+		store_begin(i);
+	while (!store_answers())
+		if (now_ns() > until)
+			give_up("etcd does not begin to answer; it said this: %s", town_log("store", 0));
+		else
+			nap_ns(100 * MS);
+}
+
+/* --- Daemons --- */
+
+void town_configure(const char *lines)
+{
+	snprintf(more_lines, sizeof more_lines, "%s", lines);
+}
+
+static void configure(unsigned host)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/h%u", harness.dir, host);
+	mkdir(path, 0755);
+	snprintf(path, sizeof path, "%s/h%u.conf", harness.dir, host);
+	FILE *f = fopen(path, "we");
+	if (!f)
+		give_up("%s: %s", path, strerror(errno));
+	fprintf(f, "[Node]\nName=h%u\nListen=%s:7420\n[Cluster]\nName=lab\nTTL=%ums\nKey=%s/key\nStore=etcd://", host,
+		lab_address(host), town.ttl_ms, harness.dir);
+	for (unsigned i = 0; i < TOWN_STORES; i++)
+		fprintf(f, "%s%s:%d", i ? "," : "", lab_address(store_host(i)), STORE_PORT);
+	fprintf(f, "/lab\n%s", more_lines);
+	fclose(f);
+}
+
+void daemon_begin(unsigned host)
+{
+	char config[80], dir[64];
+
+	if (town.daemon[host])
+		return;
+	snprintf(config, sizeof config, "%s/h%u.conf", harness.dir, host);
+	snprintf(dir, sizeof dir, "%s/h%u", harness.dir, host);
+	char *argv[] = { (char *)built("daemon/dlockd"), "--config", config, "--dir", dir, NULL };
+	town.frozen[host] = false;
+	town.daemon[host] = lab_spawn(host, town_log("daemon", host), argv, NULL);
+}
+
+void daemon_kill(unsigned host, int signo)
+{
+	if (!town.daemon[host])
+		return;
+	kill(town.daemon[host], signo);
+	town.frozen[host] = signo == SIGSTOP;
+	if (signo == SIGSTOP)
+		return;
+	await_end(town.daemon[host]);
+	town.daemon[host] = 0;
+}
+
+void daemon_thaw(unsigned host)
+{
+	if (town.daemon[host] && town.frozen[host])
+		kill(town.daemon[host], SIGCONT);
+	town.frozen[host] = false;
+}
+
+/* It is there, and a lock of its own can be had: then it is in the cluster, and all shards are open. */
+bool daemon_ready(unsigned host, unsigned ms)
+{
+	uint64_t until = now_ns() + ms * MS;
+	char arguments[80], said[400];
+
+	snprintf(arguments, sizeof arguments, "run -w 1 ready/%u -- true", host);
+	do {
+		if (town_command(host, said, sizeof said, arguments) == 0)
+			return true;
+		nap_ns(50 * MS);
+	} while (now_ns() < until);
+	note("host %u: %s", host, said);
+	return false;
+}
+
+int town_command(unsigned host, char *ret, size_t n, const char *arguments)
+{
+	char command[900];
+	int p[2], status;
+	size_t len = 0;
+	ssize_t got;
+
+	snprintf(command, sizeof command, "DLOCK_RUN_DIR=%s exec %s %s 2>&1", town_run_dir(host), built("libclient/cmd/dlock"),
+		 arguments);
+	if (pipe2(p, O_CLOEXEC) < 0)
+		give_up("pipe: %s", strerror(errno));
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		lab_enter(host);
+		dup2(p[1], STDOUT_FILENO);
+		execl("/bin/sh", "sh", "-c", command, NULL);
+		_exit(127);
+	}
+	close(p[1]);
+	while (len < n - 1 && (got = read(p[0], ret + len, n - 1 - len)) > 0)
+		len += (size_t)got;
+	ret[len] = 0;
+	close(p[0]);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* --- All of it --- */
+
+static void key_make(void)
+{
+	char command[300];
+
+	snprintf(command, sizeof command, "%s keygen %s/key", built("libclient/cmd/dlock"), harness.dir);
+	if (system(command))
+		give_up("this failed: %s", command);
+}
+
+void town_begin(unsigned hosts, unsigned ttl_ms)
+{
+	town.hosts = hosts;
+	town.ttl_ms = ttl_ms;
+	lab_begin(hosts + TOWN_STORES);
+	key_make();
+	stores_begin();
+	for (unsigned i = 1; i <= hosts; i++)
+		configure(i);
+	for (unsigned i = 1; i <= hosts; i++)
+		daemon_begin(i);
+	for (unsigned i = 1; i <= hosts; i++)
+		if (!daemon_ready(i, READY_MS))
+			give_up("the daemon of host %u is not ready; it said this: %s", i, town_log("daemon", i));
+}
+
+void town_mend(void)
+{
+	lab_heal();
+	for (unsigned i = 0; i < TOWN_STORES; i++)
+		store_begin(i);
+	for (unsigned i = 1; i <= town.hosts; i++) {
+		daemon_thaw(i);
+		daemon_begin(i);
+	}
+}

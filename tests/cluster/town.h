@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A whole cluster in a lab: hosts 1 .. n run a daemon and clients, the next STORE_MEMBERS an etcd each.
+ *
+ * Host i's daemon keeps everything in harness.dir/h<i>; what programs say is in harness.dir/log.*. All of it goes with the
+ * test. Whoever is killed or frozen here is known here, so that town_mend() can bring everything back.
+ */
+#ifndef CLUSTER_TOWN_H
+#define CLUSTER_TOWN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define TOWN_STORES 3
+#define TOWN_HOSTS_MAX (LAB_HOSTS_MAX - TOWN_STORES)
+
+#include "lab.h"
+
+struct town {
+	unsigned hosts;
+	unsigned ttl_ms;
+	pid_t daemon[TOWN_HOSTS_MAX + 1];        /* by host; 0: does not run */
+	bool frozen[TOWN_HOSTS_MAX + 1];         /* the daemon */
+	pid_t store[TOWN_STORES];
+};
+
+extern struct town town;
+
+/* After harness_begin(). Gives up with a reason. All daemons are ready when it returns. */
+void town_begin(unsigned hosts, unsigned ttl_ms);
+
+/* More lines for every daemon's configuration; before town_begin(). */
+void town_configure(const char *lines);
+
+void daemon_begin(unsigned host);        /* does not wait until it is ready */
+bool daemon_ready(unsigned host, unsigned ms);
+void daemon_kill(unsigned host, int signo);      /* and is waited for, unless it is SIGSTOP */
+void daemon_thaw(unsigned host);
+void store_begin(unsigned member);       /* from 0 */
+void store_kill(unsigned member);
+
+/* The network is whole, all daemons and stores run. */
+void town_mend(void);
+
+/* harness.dir/h3/run, and so on. Static, one for each host. */
+const char *town_run_dir(unsigned host);
+const char *town_log(const char *what, unsigned i);
+
+/* "dlock ARGUMENTS" on that host; its exit status. */
+int town_command(unsigned host, char *ret, size_t n, const char *arguments);
+
+#endif
