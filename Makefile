@@ -11,11 +11,11 @@ srctree := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 override O := $(abspath $(O))
 MAKEFLAGS += -rR --no-print-directory
 
-.PHONY: all tests benches check sim sim-mutants sanitize bench demo install uninstall clean tags help
+.PHONY: all tests benches cluster-benches check sim sim-mutants sanitize bench bench-cluster demo install uninstall clean tags help
 all:
 
 # These look again at what is installed, so each builds in a make of its own.
-outer := check sim sim-mutants sanitize bench demo clean tags help
+outer := check sim sim-mutants sanitize bench bench-cluster demo clean tags help
 ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
 include $(srctree)/scripts/Makefile.build
 include $(srctree)/scripts/Makefile.tests
@@ -55,6 +55,12 @@ bench:
 	+@$(again) O=$(O) benches
 	@$(run-tests) --bench $(if $(T),--only '$(T)') $(O)/bench.list
 
+# Against other services, each in hosts of its own: needs root, and installs them.
+bench-cluster:
+	@$(deps) bench-cluster
+	+@$(again) O=$(O) cluster-benches
+	@$(run-tests) --bench $(if $(T),--only '$(T)') $(O)/cluster-bench.list
+
 demo:
 	@$(deps) build
 	+@$(again) O=$(O) all
@@ -74,6 +80,7 @@ help:
 	@echo 'make sim           many simulated clusters (SEEDS=1000, FIRST=1000); make sim-mutants: its judges judged'
 	@echo 'make sanitize      the tests under ASan and UBSan, then the threaded ones under TSan'
 	@echo 'make bench         measures, and writes docs/BENCHMARKS.md (B=pattern: some rows only)'
+	@echo 'make bench-cluster the same for a cluster, beside Redis, PostgreSQL, etcd and ZooKeeper'
 	@echo 'make install       to DESTDIR, under PREFIX (/usr/local); make uninstall takes it away'
 	@echo 'make clean, tags'
 	@echo 'make FOLDER/NAME   one program, library or test; make FOLDER/: the objects of one folder'

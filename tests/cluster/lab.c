@@ -25,7 +25,8 @@ static struct {
 	} host[LAB_HOSTS_MAX + 1];
 	bool blocked[LAB_HOSTS_MAX + 1][LAB_HOSTS_MAX + 1];
 	bool cut[LAB_HOSTS_MAX + 1];
-} lab;
+	int processor;
+} lab = { .processor = -1 };
 
 static void write_text(const char *path, const char *text)
 {
@@ -143,6 +144,26 @@ void lab_enter(unsigned host)
 	enter(host ? lab.host[host].net : lab.own);
 }
 
+void lab_pin(int n)
+{
+	lab.processor = n;
+}
+
+static void pin(void)
+{
+	cpu_set_t all, one;
+	int left;
+
+	if (lab.processor < 0 || sched_getaffinity(0, sizeof all, &all) < 0)
+		return;
+	left = lab.processor % CPU_COUNT(&all);
+	CPU_ZERO(&one);
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &all) && left-- == 0)
+			CPU_SET(i, &one);
+	sched_setaffinity(0, sizeof one, &one);
+}
+
 pid_t lab_spawn(unsigned host, const char *log, char *const *argv, char *const *environment)
 {
 	fflush(stdout);
@@ -151,6 +172,7 @@ pid_t lab_spawn(unsigned host, const char *log, char *const *argv, char *const *
 	if (pid)
 		return pid;
 	end_with_parent();
+	pin();
 	lab_enter(host);
 	if (log) {
 		int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -25,6 +25,9 @@ const char *lab_address(unsigned host);
 /* A child in that host's network, its output appended to `log` (NULL: to ours). */
 pid_t lab_spawn(unsigned host, const char *log, char *const *argv, char *const *environment);
 
+/* Whoever is spawned from now on runs on the n-th processor, modulo their number; negative: on any. */
+void lab_pin(int n);
+
 /* This thread's sockets are that host's from now on; 0: the machine's own again. */
 void lab_enter(unsigned host);
 

@@ -82,6 +82,7 @@ void store_begin(unsigned i)
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
 		"--initial-cluster-state", "new", "--initial-cluster-token", "lab", "--heartbeat-interval", "50",
 		"--election-timeout", "500", "--unsafe-no-fsync", NULL };
+	lab_pin((int)i);
 	town.store[i] = lab_spawn(store_host(i), town_log("store", i), argv, environment);
 }
 
@@ -158,6 +159,7 @@ void daemon_begin(unsigned host)
 	snprintf(dir, sizeof dir, "%s/h%u", harness.dir, host);
 	char *argv[] = { (char *)built("daemon/dlockd"), "--config", config, "--dir", dir, NULL };
 	town.frozen[host] = false;
+	lab_pin((int)host);
 	town.daemon[host] = lab_spawn(host, town_log("daemon", host), argv, NULL);
 }
 
@@ -240,7 +242,7 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 {
 	town.hosts = hosts;
 	town.ttl_ms = ttl_ms;
-	lab_begin(hosts + TOWN_STORES);
+	lab_begin(hosts + TOWN_STORES + town.more);
 	key_make();
 	stores_begin();
 	for (unsigned i = 1; i <= hosts; i++)

@@ -20,6 +20,7 @@
 struct town {
 	unsigned hosts;
 	unsigned ttl_ms;
+	unsigned more;                           /* hosts beyond those, which nothing runs on; set before town_begin() */
 	pid_t daemon[TOWN_HOSTS_MAX + 1];        /* by host; 0: does not run */
 	bool frozen[TOWN_HOSTS_MAX + 1];         /* the daemon */
 	pid_t store[TOWN_STORES];
