@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "etcd.h"
 #include "file.h"
 #include "store.h"
 
-#define SUPPORTED "This release has file: (one node)."
+#define SUPPORTED "This release has file: (one node), etcd:// and etcds:// (many)."
 #define ROLLS_BACK "It can lose what it has acknowledged when it fails over or a backup is put back, " \
 		   "and then one lock could be granted twice. " SUPPORTED
 
@@ -38,6 +39,8 @@ static int file_open(const struct store_options *o, struct store **ret, struct s
 
 static const struct engine engines[] = {
 	{ "file:", false, file_check, file_open, NULL },
+	{ "etcd:", true, store_etcd_check, store_etcd_open, NULL },
+	{ "etcds:", true, store_etcd_check, store_etcd_open, NULL },
 	{ "redis:", true, NULL, NULL, ROLLS_BACK },
 	{ "postgresql:", true, NULL, NULL, ROLLS_BACK },
 	{ "zookeeper:", true, NULL, NULL, "It would do, but there is no engine for it. " SUPPORTED },

@@ -135,6 +135,8 @@ void store_close(struct store *s);
  * cluster     the cluster's name, or NULL or "": keeps two apart in one etcd.
  * request_ms  every request is over after so long, come what may; 0: STORE_REQUEST_MS. For a session
  *             with a TTL a fifth of that leaves room for a second try.
+ * hints       prefixes, ended by NULL, of the keys that the hint is about; NULL: all keys. It may still go
+ *             up for others. It lets a node pass over what the others write every second.
  * user … cert_key: of etcd only, NULL or "" where there is none. The files are read when they are
  *             needed, so that they can be replaced.
  */
@@ -143,6 +145,7 @@ struct store_options {
 	const char *state_dir;
 	const char *cluster;
 	unsigned request_ms;
+	const char *const *hints;
 	const char *user, *password_file;
 	const char *ca, *cert, *cert_key;
 };

@@ -331,6 +331,12 @@ static bool hint_taken(struct store_contract *c)
 	return store_changed(c->store);
 }
 
+/* Where answers are waited for, the hint may go up for nothing. */
+static void expect_calls(struct store_contract *c, int calls, int expected)
+{
+	assert_true(c->pump ? calls >= expected : calls == expected);
+}
+
 void contract_hint(void **state)
 {
 	struct store_contract *c = *state;
@@ -342,7 +348,7 @@ void contract_hint(void **state)
 	version = put(c, "key", 0, "1");
 	version = put(c, "key", version, "2");
 	assert_true(hint_taken(c));
-	assert_int_equal(calls, 1);
+	expect_calls(c, calls, 1);
 
 	assert_int_equal(cas_error(c, "key", 0, "x", 1), -EAGAIN);
 	if (!c->pump)
@@ -350,7 +356,7 @@ void contract_hint(void **state)
 
 	put(c, "key", version, NULL);
 	assert_true(hint_taken(c));
-	assert_int_equal(calls, 2);
+	expect_calls(c, calls, 2);
 	store_on_change(c->store, NULL, NULL);
 }
 
