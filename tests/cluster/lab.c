@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../e2e/harness.h"
+#include "pump.h"
 
 static struct {
 	unsigned hosts;
@@ -25,6 +27,7 @@ static struct {
 	} host[LAB_HOSTS_MAX + 1];
 	bool blocked[LAB_HOSTS_MAX + 1][LAB_HOSTS_MAX + 1];
 	bool cut[LAB_HOSTS_MAX + 1];
+	pid_t pump[LAB_HOSTS_MAX + 1];
 	int processor;
 } lab = { .processor = -1 };
 
@@ -37,16 +40,19 @@ static void write_text(const char *path, const char *text)
 	close(fd);
 }
 
-/* Without root: root of a user namespace, and a network of it, which is enough for more of them. */
+/* Without root: root of a user namespace, and a network of it, which is enough for more of them. What is mounted is seen by nobody else. */
 static void become_root(void)
 {
 	char map[64];
 	uid_t uid = getuid();
 	gid_t gid = getgid();
 
-	if (geteuid() == 0)
+	if (geteuid() == 0) {
+		if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+			give_up("no mount namespace: %s", strerror(errno));
 		return;
-	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
+	}
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) < 0)
 		give_up("no user namespace: %s. Run as root, or set kernel.unprivileged_userns_clone=1", strerror(errno));
 	write_text("/proc/self/setgroups", "deny");
 	snprintf(map, sizeof map, "0 %u 1", uid);
@@ -116,6 +122,9 @@ static void host_begin(unsigned i)
 	snprintf(lab.host[i].address, sizeof lab.host[i].address, "10.77.0.%u", i);
 	run_in(lab.bridge, "ip link add c%u type veth peer name eth0 netns %d; ip link set c%u master lab up", i,
 	       (int)lab.host[i].pid, i);
+	lab_enter(i);
+	pump_prepare("eth0");
+	lab_enter(0);
 	run_in(lab.host[i].net,
 	       "ip link set lo up; ip addr add %s/24 dev eth0; ip link set eth0 up; "
 	       "nft 'add table inet lab; add set inet lab blocked { type ipv4_addr; }; "
@@ -223,10 +232,46 @@ void lab_cable(unsigned host, bool whole)
 	run_in(lab.bridge, "ip link set c%u %s", host, whole ? "up" : "down");
 }
 
+/*
+ * The host's end of the bridge is taken off it, and a pump put between. Only then do frames have to be as on a
+ * real cable.
+ */
+static void pump_begin(unsigned host, unsigned ms, unsigned jitter_ms)
+{
+	char a[16], b[16];
+
+	snprintf(a, sizeof a, "c%u", host);
+	snprintf(b, sizeof b, "p%u", host);
+	run_in(lab.bridge, "ip link add p%u type veth peer name q%u; ip link set %s nomaster; ip link set q%u master lab up; ip link set p%u up",
+	       host, host, a, host, host);
+	fflush(stdout);
+	lab.pump[host] = fork();
+	if (lab.pump[host])
+		return;
+	end_with_parent();
+	enter(lab.bridge);
+	pump_run(a, b, ms, jitter_ms);
+}
+
+void lab_slow(unsigned host, unsigned ms, unsigned jitter_ms)
+{
+	if (lab.pump[host]) {
+		kill(lab.pump[host], SIGKILL);
+		while (waitpid(lab.pump[host], NULL, 0) < 0 && errno == EINTR)
+			;
+		lab.pump[host] = 0;
+		run_in(lab.bridge, "ip link del p%u; ip link set c%u master lab", host, host);
+	}
+	if (ms)
+		pump_begin(host, ms, jitter_ms);
+}
+
 void lab_heal(void)
 {
 	for (unsigned i = 1; i <= lab.hosts; i++) {
 		lab_cable(i, true);
+		if (lab.pump[i])
+			lab_slow(i, 0, 0);
 		for (unsigned k = 1; k <= lab.hosts; k++)
 			lab_unblock(i, k);
 	}

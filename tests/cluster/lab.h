@@ -6,7 +6,7 @@
  * the bridge lies in one of its own. So nothing has a name in the system, and all is gone with the test.
  *
  * What can be broken, and mended again: a direction between two hosts (dropped by the receiver's nftables), a cable
- * (the carrier is gone, which rtnetlink tells), and the pace of a direction between two hosts (delay.h).
+ * (the carrier is gone, which rtnetlink tells), the pace of a cable (pump.h).
  */
 #ifndef CLUSTER_LAB_H
 #define CLUSTER_LAB_H
@@ -36,6 +36,9 @@ void lab_block(unsigned from, unsigned to);
 void lab_unblock(unsigned from, unsigned to);
 bool lab_blocked(unsigned from, unsigned to);
 void lab_cable(unsigned host, bool whole);
+
+/* All that host hears and says is late by ms, give or take jitter_ms; 0: as fast as before. */
+void lab_slow(unsigned host, unsigned ms, unsigned jitter_ms);
 
 /* Everything is whole again. */
 void lab_heal(void);

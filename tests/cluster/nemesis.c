@@ -8,6 +8,7 @@
 #include "../e2e/harness.h"
 #include "crowd.h"
 #include "history.h"
+#include "lab.h"
 #include "town.h"
 
 /* The fault under way: its name, and the hosts whose leases it may cost, as a list of numbers. */
@@ -152,6 +153,19 @@ static void run_cable(void)
 	mended();
 }
 
+/* Slow is not broken: no lease may be lost. */
+static void run_slow(void)
+{
+	unsigned a = any_host(), ms = 5 + random_below(town.ttl_ms / 40);
+
+	hosts_none();
+	breaks();
+	lab_slow(a, ms, ms / 2);
+	longer_than_ttl();
+	lab_slow(a, 0, 0);
+	mended();
+}
+
 static void run_storeless(void)
 {
 	unsigned a = any_host();
@@ -249,6 +263,33 @@ static void run_host(void)
 	daemon_begin(a);
 	for (unsigned i = 0; i < CROWD_EACH; i++)
 		crowd_begin(a, i);
+	mended();
+}
+
+static void run_disk(void)
+{
+	unsigned a = any_host();
+
+	hosts_none();
+	breaks();
+	town_disk(a, true);
+	longer_than_ttl();
+	town_disk(a, false);
+	mended();
+}
+
+static void run_clock(void)
+{
+	static const int64_t hour = INT64_C(3600000000000);
+	unsigned a = any_host();
+
+	hosts_none();
+	breaks();
+	town_clock(a, hour);
+	while_broken();
+	town_clock(a, -24 * hour);
+	while_broken();
+	town_clock(a, 0);
 	mended();
 }
 

@@ -6,12 +6,13 @@
 #ifndef CLUSTER_NEMESIS_H
 #define CLUSTER_NEMESIS_H
 
-/* The name, in the history as "op"; the function; and whether it needs more than one host to be right about which are hit. */
+/* The name, in the history as "op". */
 #define NEMESES(X)                                                                             \
 	X(split)          /* two halves do not hear each other; the store hears all */         \
 	X(pair)           /* two hosts do not hear each other, all others do */                \
 	X(one_way)        /* one host does not hear another */                                 \
 	X(cable)          /* a host hears nobody, and its carrier is gone */                   \
+	X(slow)           /* a host's cable is slow */                                         \
 	X(storeless)      /* a host does not reach the store */                                \
 	X(kill)           /* a daemon is killed and comes back, sometimes before its deadline */ \
 	X(restart)        /* a daemon is told to stop, and started anew */                     \
@@ -22,6 +23,8 @@
 	X(member)         /* a member of the store is killed */                                \
 	X(majority)       /* two of them */                                                    \
 	X(drain)          /* a daemon hands its shards over, and takes new ones */             \
+	X(disk)           /* no room is left for a daemon's files */                           \
+	X(clock)          /* a daemon's wall clock jumps, to and fro */                        \
 	X(roll)           /* all daemons are restarted, one after the other */
 
 enum nemesis {

@@ -72,5 +72,15 @@ int main(void)
 	lab_block(2, 1);
 	lab_heal();
 	ok(heard_soon(3, 1) && heard_soon(1, 3) && heard(2, 1), "healed, all hear one another");
+	uint64_t before = now_ns();
+	lab_slow(2, 40, 10);
+	ok(heard_soon(1, 2) && heard_soon(2, 1), "a slow cable passes all on");
+	before = now_ns();
+	heard(1, 2);
+	ok(now_ns() - before >= 30 * MS, "late: after %llu ms", (unsigned long long)((now_ns() - before) / MS));
+	lab_heal();
+	heard_soon(1, 2);
+	before = now_ns();
+	ok(heard(1, 2) && now_ns() - before < 20 * MS, "healed, it is fast again");
 	return harness_end();
 }

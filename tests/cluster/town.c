@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,8 +22,12 @@
 #define STORE_PORT 2379
 #define STORE_PEER_PORT 2380
 
+/* What a host's daemon keeps: a file system of its own in memory, which can be full. */
+#define DISK_OPTIONS "size=64m"
+
 struct town town;
 static char more_lines[1000];
+static int64_t *wallclock[TOWN_HOSTS_MAX + 1];
 
 static unsigned store_host(unsigned member)
 {
@@ -131,12 +137,65 @@ void town_configure(const char *lines)
 	snprintf(more_lines, sizeof more_lines, "%s", lines);
 }
 
-static void configure(unsigned host)
+static void disk_make(unsigned host)
 {
 	char path[80];
 
 	snprintf(path, sizeof path, "%s/h%u", harness.dir, host);
 	mkdir(path, 0755);
+	if (mount("lab", path, "tmpfs", 0, DISK_OPTIONS) < 0)
+		give_up("mount %s: %s", path, strerror(errno));
+}
+
+static void disks_away(void)
+{
+	char path[80];
+
+	for (unsigned host = 1; host <= town.hosts; host++) {
+		snprintf(path, sizeof path, "%s/h%u", harness.dir, host);
+		umount2(path, MNT_DETACH);
+	}
+}
+
+void town_disk(unsigned host, bool full)
+{
+	static const char zeros[1 << 16];
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/h%u/filler", harness.dir, host);
+	if (!full) {
+		unlink(path);
+		return;
+	}
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	while (fd >= 0 && (write(fd, zeros, sizeof zeros) > 0 || write(fd, zeros, 1) > 0))
+		;
+	close(fd);
+}
+
+static void wallclock_make(unsigned host)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/wallclock%u", harness.dir, host);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	void *p = fd >= 0 && ftruncate(fd, sizeof **wallclock) == 0 ?
+		mmap(NULL, sizeof **wallclock, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	if (p == MAP_FAILED)
+		give_up("%s: %s", path, strerror(errno));
+	wallclock[host] = p;
+	close(fd);
+}
+
+void town_clock(unsigned host, int64_t ns)
+{
+	__atomic_store_n(wallclock[host], ns, __ATOMIC_RELAXED);
+}
+
+static void configure(unsigned host)
+{
+	char path[80];
+
 	snprintf(path, sizeof path, "%s/h%u.conf", harness.dir, host);
 	FILE *f = fopen(path, "we");
 	if (!f)
@@ -151,16 +210,19 @@ static void configure(unsigned host)
 
 void daemon_begin(unsigned host)
 {
-	char config[80], dir[64];
+	char config[80], dir[64], preload[450], clock[100];
 
 	if (town.daemon[host])
 		return;
 	snprintf(config, sizeof config, "%s/h%u.conf", harness.dir, host);
 	snprintf(dir, sizeof dir, "%s/h%u", harness.dir, host);
 	char *argv[] = { (char *)built("daemon/dlockd"), "--config", config, "--dir", dir, NULL };
+	snprintf(preload, sizeof preload, "LD_PRELOAD=%s", built("tests/cluster/wallclock.so"));
+	snprintf(clock, sizeof clock, "WALLCLOCK=%s/wallclock%u", harness.dir, host);
+	char *environment[] = { preload, clock, NULL };
 	town.frozen[host] = false;
 	lab_pin((int)host);
-	town.daemon[host] = lab_spawn(host, town_log("daemon", host), argv, NULL);
+	town.daemon[host] = lab_spawn(host, town_log("daemon", host), argv, environment);
 }
 
 void daemon_kill(unsigned host, int signo)
@@ -243,10 +305,14 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 	town.hosts = hosts;
 	town.ttl_ms = ttl_ms;
 	lab_begin(hosts + TOWN_STORES + town.more);
+	harness_at_end(disks_away);
 	key_make();
 	stores_begin();
-	for (unsigned i = 1; i <= hosts; i++)
+	for (unsigned i = 1; i <= hosts; i++) {
+		disk_make(i);
+		wallclock_make(i);
 		configure(i);
+	}
 	for (unsigned i = 1; i <= hosts; i++)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= hosts; i++)
@@ -260,6 +326,7 @@ void town_mend(void)
 	for (unsigned i = 0; i < TOWN_STORES; i++)
 		store_begin(i);
 	for (unsigned i = 1; i <= town.hosts; i++) {
+		town_disk(i, false);
 		daemon_thaw(i);
 		daemon_begin(i);
 	}

@@ -41,6 +41,12 @@ void daemon_thaw(unsigned host);
 void store_begin(unsigned member);       /* from 0 */
 void store_kill(unsigned member);
 
+/* The wall clock of that host's daemon is off by so much from now on. */
+void town_clock(unsigned host, int64_t ns);
+
+/* No room is left where that host's daemon keeps its files; or there is again. */
+void town_disk(unsigned host, bool full);
+
 /* The network is whole, all daemons and stores run. */
 void town_mend(void);
 

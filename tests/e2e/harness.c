@@ -31,6 +31,7 @@ static struct {
 	unsigned count, failed;
 	uint64_t random;
 	char log[64];
+	void (*at_end)(void);
 } self;
 
 /* --- Results --- */
@@ -131,6 +132,8 @@ static void cleanup(void)
 	if (getpid() != self.owner)
 		return;
 	end_children();
+	if (self.at_end)
+		self.at_end();
 	remove_dir();
 }
 
@@ -178,6 +181,11 @@ void harness_begin(unsigned seconds)
 	setenv("DLOCK_RUN_DIR", harness.run, 1);
 	daemon_log_new();
 	note("seed %llu", (unsigned long long)harness.seed);
+}
+
+void harness_at_end(void (*fn)(void))
+{
+	self.at_end = fn;
 }
 
 int harness_end(void)

@@ -30,6 +30,7 @@ extern struct harness {
 
 /* To be called first, while the test has one thread. The test ends itself after so many seconds. */
 void harness_begin(unsigned seconds);
+void harness_at_end(void (*fn)(void));   /* what must be undone before the directory can go */
 int harness_end(void);                   /* the plan; the exit status */
 
 void ok(bool good, const char *title, ...) __attribute__((format(printf, 2, 3)));
