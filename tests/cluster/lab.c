@@ -48,11 +48,11 @@ static void become_root(void)
 	gid_t gid = getgid();
 
 	if (geteuid() == 0) {
-		if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-			give_up("no mount namespace: %s", strerror(errno));
+		if (unshare(CLONE_NEWNS | CLONE_NEWIPC) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+			give_up("no namespace for mounts and IPC: %s", strerror(errno));
 		return;
 	}
-	if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) < 0)
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC) < 0)
 		give_up("no user namespace: %s. Run as root, or set kernel.unprivileged_userns_clone=1", strerror(errno));
 	write_text("/proc/self/setgroups", "deny");
 	snprintf(map, sizeof map, "0 %u 1", uid);

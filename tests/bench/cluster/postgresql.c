@@ -50,7 +50,7 @@ static void serve(void)
 		rival_fail("initdb failed: %s", rival_log("initdb", 0));
 	snprintf(command, sizeof command,
 		 "exec setpriv --reuid=postgres --regid=postgres --clear-groups %s/postgres -D %s -h %s -p %d -k %s "
-		 "-c max_connections=200 -c fsync=off", programs(), dir, lab_address(HOST_SERVER), PORT, dir);
+		 "-c max_connections=200 -c fsync=off -c dynamic_shared_memory_type=mmap", programs(), dir, lab_address(HOST_SERVER), PORT, dir);
 	char *argv[] = { "sh", "-c", command, NULL };
 	lab_pin(0);
 	lab_spawn(HOST_SERVER, rival_log("postgresql", 0), argv, NULL);
