@@ -348,6 +348,31 @@ static int to_master(struct core *c, const struct msg *m, struct step *s)
 	return 0;
 }
 
+static int message_in(struct core *c, struct peer *p, struct frame *f, struct step *s)
+{
+	epoch_look(c, &f->msg, s->now);
+	f->msg.to = c->cluster.session.self;
+	switch (f->msg.kind) {
+	case MSG_SYNC:
+	case MSG_CLAIM:
+	case MSG_RELEASE:
+	case MSG_HANDOVER:
+	case MSG_MARK:
+		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f->msg.shard)))
+			return 0;
+		return to_master(c, &f->msg, s);
+	case MSG_GRANT:
+	case MSG_REFUSED:
+	case MSG_RELEASED:
+	case MSG_STAMP:
+	case MSG_REVOKE:
+	case MSG_REIGN:
+		member_receive(&c->member, &f->msg, s);
+		return 0;
+	}
+	return 0;
+}
+
 int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 {
 	struct peer *p = peers_find(&c->peers, ev->recv.session);
@@ -360,27 +385,11 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 		return 0;
 	if (c->cluster.session.state != SESSION_LIVE)
 		return 0;
-	epoch_look(c, &f.msg, s->now);
-	f.msg.to = c->cluster.session.self;
-	switch (f.msg.kind) {
-	case MSG_SYNC:
-	case MSG_CLAIM:
-	case MSG_RELEASE:
-	case MSG_HANDOVER:
-	case MSG_MARK:
-		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f.msg.shard)))
-			return 0;
-		return to_master(c, &f.msg, s);
-	case MSG_GRANT:
-	case MSG_REFUSED:
-	case MSG_RELEASED:
-	case MSG_STAMP:
-	case MSG_REVOKE:
-	case MSG_REIGN:
-		member_receive(&c->member, &f.msg, s);
-		return 0;
-	}
-	return 0;
+	if (f.msg.value.state == CORE_VALUE_KNOWN && (r = value_make(&c->values, &f.msg.value, &f.msg.kept)) < 0)
+		return r;
+	r = message_in(c, p, &f, s);
+	value_drop(&c->values, f.msg.kept);
+	return r;
 }
 
 void cluster_drain(struct core *c, bool on)

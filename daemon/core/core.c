@@ -49,8 +49,9 @@ int core_create(const struct core_memory *mem, struct core **ret)
 	c->mem = *mem;
 	int r = names_init(&c->names, &c->mem);
 	peers_init(&c->peers, &c->mem);
-	member_init(&c->member, &c->mem, &c->names, &c->peers);
-	master_init(&c->master, &c->mem, &c->names, &c->peers);
+	values_init(&c->values, &c->mem);
+	member_init(&c->member, &c->mem, &c->names, &c->peers, &c->values);
+	master_init(&c->master, &c->mem, &c->names, &c->peers, &c->values);
 	if (r < 0) {
 		core_free(c);
 		return r;
@@ -68,6 +69,7 @@ void core_free(struct core *c)
 	member_done(&c->member);
 	master_done(&c->master);
 	names_done(&c->names);
+	values_done(&c->values);
 	cluster_done(c);
 	peers_done(&c->peers);
 	mem.free(mem.arg, c, sizeof *c);
@@ -88,11 +90,27 @@ static int start(struct core *c, const struct core_event *ev, struct step *s)
 	return 0;
 }
 
+/* Of an event; the judges of events look at it before it is kept. */
+static int value_in(struct core *c, const struct core_value *v, uint32_t *ret)
+{
+	*ret = 0;
+	if (v->state != CORE_VALUE_KNOWN || v->len > CORE_VALUE_MAX || (v->len && !v->bytes))
+		return 0;
+	return value_make(&c->values, v, ret);
+}
+
 static int adopt(struct core *c, const struct core_event *ev)
 {
 	if (c->reign.state != REIGN_NONE || c->cluster.on)
 		return -CORE_EINVAL;
-	return member_adopt(&c->member, ev);
+	uint32_t value;
+	int r = value_in(c, &ev->adopt.value, &value);
+
+	if (r < 0)
+		return r;
+	r = member_adopt(&c->member, ev, value);
+	value_drop(&c->values, value);
+	return r;
 }
 
 /* The claim may reach the master of this node within the step. */
@@ -128,8 +146,26 @@ static int store_answer(struct core *c, const struct core_event *ev, struct step
 static int change(struct core *c, const struct core_event *ev, struct step *s)
 {
 	int r = master_reserve(&c->master);
+	uint32_t value;
 
-	return r < 0 ? r : member_change(&c->member, ev, s);
+	if (r < 0 || (r = value_in(c, &ev->change.value, &value)) < 0)
+		return r;
+	r = member_change(&c->member, ev, value, s);
+	value_drop(&c->values, value);
+	return r;
+}
+
+/* What it leaves behind may reach the master of this node within the step. */
+static int release(struct core *c, const struct core_event *ev, struct step *s)
+{
+	uint32_t value;
+	int r = ev->release.value.state == CORE_VALUE_NONE && !ev->release.died ? 0 : master_reserve(&c->master);
+
+	if (r < 0 || (r = value_in(c, &ev->release.value, &value)) < 0)
+		return r;
+	r = member_release(&c->member, ev, value, s);
+	value_drop(&c->values, value);
+	return r;
 }
 
 static int among_others(struct core *c, const struct core_event *ev, void (*take)(struct core *, const struct core_event *))
@@ -152,7 +188,7 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 	case CORE_EV_REFILL:
 		return member_refill(&c->member, ev->refill.ref, ev->refill.used, s);
 	case CORE_EV_RELEASE:
-		return member_release(&c->member, ev->release.ref, ev->release.used, s);
+		return release(c, ev, s);
 	case CORE_EV_CHANGE:
 		return change(c, ev, s);
 	case CORE_EV_STORE:
@@ -313,6 +349,7 @@ int core_step(struct core *c, const struct core_event *ev, struct core_actions *
 
 	ret->n = 0;
 	ret->more = work_left(c);
+	values_collect(&c->values);
 	if (c->reign.state == REIGN_DEAD)
 		return -CORE_ENOTRECOVERABLE;
 	if (ev->now > c->now)

@@ -17,8 +17,8 @@
  *
  * core_step() neither blocks, nor asks for the time, nor calls back. It fills a list of its
  * caller's with at most CORE_ACTIONS_MAX actions; where more is due it says so, and wants
- * CORE_EV_CONTINUE next. Memory comes from the functions given at creation; when they refuse, a
- * CLAIM or an ADOPT returns -ENOMEM and nothing has changed; what the core does of its own accord
+ * CORE_EV_CONTINUE next. Memory comes from the functions given at creation; when they refuse, the
+ * event returns -ENOMEM and nothing has changed; what the core does of its own accord
  * is tried again a little later, by CORE_ACT_TIMER.
  */
 #ifndef DLOCK_CORE_H
@@ -32,7 +32,8 @@
 #define CORE_KEY_MAX 320         /* "space/name": 64 + 1 + 255 bytes */
 #define CORE_ACTIONS_MAX 48
 #define CORE_MEMBERS_MAX 1024    /* nodes of a cluster, dead sessions included until they are cleared away */
-#define CORE_FRAME_MAX 448
+#define CORE_VALUE_MAX 1024      /* bytes that a name carries */
+#define CORE_FRAME_MAX 1472
 #define CORE_ADDRESS_MAX 255     /* "host:port" */
 #define CORE_NODE_NAME_MAX 64
 #define CORE_WEIGHT_ALL UINT32_MAX
@@ -50,6 +51,20 @@ typedef uint32_t core_ref_t;     /* the caller's number for a name it has open; 
 struct core_range {
 	uint64_t first;
 	uint64_t count;
+};
+
+/*
+ * What the last exclusive holder left behind. LOST: somebody may have published something that nobody knows any
+ * more. A later version is above an earlier one, token first. Names with a limit have none.
+ */
+enum core_value_state { CORE_VALUE_NONE, CORE_VALUE_KNOWN, CORE_VALUE_LOST };
+
+struct core_value {
+	enum core_value_state state;
+	uint16_t len;
+	uint32_t count;                  /* of what was published under that token, from 1 */
+	uint64_t token;                  /* of the hold that published it */
+	const void *bytes;               /* copied from events; of actions: until the next step */
 };
 
 /*
@@ -123,6 +138,8 @@ struct core_event {
 			struct core_range range; /* as the ledger knows it */
 			uint64_t number;         /* of the claim, as the ledger knows it; 0: it does not */
 			uint32_t weight, limit;  /* 0: all of it */
+			struct core_value value; /* as this node knows it */
+			bool died;               /* as of RELEASE; said again, unless it is known that a master heard it */
 		} adopt;
 		struct {
 			core_ref_t ref;
@@ -138,6 +155,8 @@ struct core_event {
 		struct {
 			core_ref_t ref;
 			uint64_t used;
+			struct core_value value; /* KNOWN: was published since the grant, under a token of the lease */
+			bool died;               /* of who held it exclusively one has died, or has not mended what one who died left */
 		} release;
 		struct {
 			core_ref_t ref;
@@ -145,6 +164,8 @@ struct core_event {
 			uint32_t wanted;         /* 0: waits for nothing; else the total, more than `held` */
 			uint64_t used;           /* tokens taken from the present range */
 			bool upgrade;            /* keeps its shared hold until it is exclusive: before the queue, one a name */
+			struct core_value value; /* as of RELEASE, if less is held than before */
+			bool died;
 		} change;
 		struct {
 			uint64_t session;
@@ -218,7 +239,8 @@ struct core_action {
 			uint64_t number;         /* LEDGER_GRANT: of the claim */
 			int error;
 			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
-			bool lost;               /* GRANT: what former holders left behind may be lost (EOWNERDEAD) */
+			bool lost;               /* GRANT: a former holder died, or was lost (EOWNERDEAD) */
+			struct core_value value; /* LEDGER_GRANT, GRANT: what was left behind, unless the node held some of it before: then it knows better */
 		} name;
 		struct {
 			uint64_t session;
@@ -283,8 +305,8 @@ void core_free(struct core *c);
 
 /*
  * Returns 0, or an error with an empty list and nothing changed:
- *   -ENOMEM          CLAIM, ADOPT: there is no memory; try again
- *   -EINVAL          an impossible event: a bad key, ref or range, ADOPT or START after START, an
+ *   -ENOMEM          CLAIM, ADOPT, RECV, what publishes a value: there is no memory; try again
+ *   -EINVAL          an impossible event: a bad key, ref, range or value, ADOPT or START after START, an
  *                    answer that nobody waits for, CLAIM or REFILL of a ref whose release is under way
  *   -ENOENT          REFILL, RELEASE: nothing is claimed or held by this ref
  *   -EALREADY        CLAIM, ADOPT of a ref that waits or holds, REFILL of one that waits for it, RELEASE of one

@@ -11,10 +11,12 @@
 #include "names.h"
 #include "peers.h"
 #include "reign.h"
+#include "value.h"
 
 struct core {
 	struct core_memory mem;
 	struct names names;
+	struct values values;
 	struct member member;
 	struct master master;
 	struct peers peers;

@@ -5,9 +5,15 @@
 #include "range.h"
 #include "shard.h"
 
-enum { NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, KEY = 512 };
+enum {
+	NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, VALUE = 512, KEY = 1024,
+};
 
 #define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
+#define VALUE_FLAGS (MSG_FLAG_VALUE | MSG_FLAG_VALUE_LOST)
+#define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES)
+
+_Static_assert(CORE_FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
 
 static const uint16_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
@@ -24,17 +30,20 @@ static const uint16_t fields_of[] = {
 };
 
 static const uint16_t flags_of[] = {
-	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE,
-	[MSG_CLAIM] = MSG_FLAG_UPGRADE,
-	[MSG_GRANT] = MSG_FLAG_LOST,
-	[MSG_HANDOVER] = MSG_FLAG_CLEAN,
-	[MSG_MARK] = 0,
+	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | LEFT_FLAGS,
+	[MSG_CLAIM] = MSG_FLAG_UPGRADE | LEFT_FLAGS,
+	[MSG_RELEASE] = LEFT_FLAGS,
+	[MSG_GRANT] = MSG_FLAG_LOST | VALUE_FLAGS,
+	[MSG_HANDOVER] = MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
+	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS,
 };
 
 /* The beginning and the end of a sync are of no name. */
 static uint16_t fields(enum msg_kind kind, uint16_t flags)
 {
-	return kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST) ? 0 : fields_of[kind];
+	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
+		return 0;
+	return fields_of[kind] | (flags & MSG_FLAG_VALUE ? VALUE : 0);
 }
 
 struct cursor {
@@ -59,10 +68,21 @@ static uint64_t get(struct cursor *c, unsigned n)
 	return le_load(c->from - n, n);
 }
 
+/* The value's state is in its flags only. */
+static uint16_t flags_say(const struct msg *m)
+{
+	unsigned flags = m->flags & ~(unsigned)VALUE_FLAGS;
+
+	flags |= m->last ? MSG_FLAG_LAST : 0;
+	flags |= m->value.state == CORE_VALUE_KNOWN ? MSG_FLAG_VALUE : 0;
+	flags |= m->value.state == CORE_VALUE_LOST ? MSG_FLAG_VALUE_LOST : 0;
+	return (uint16_t)flags;
+}
+
 uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX])
 {
 	const struct msg *m = &f->msg;
-	uint16_t flags = (uint16_t)(m->flags | (m->last ? MSG_FLAG_LAST : 0)), has = fields(m->kind, flags);
+	uint16_t flags = flags_say(m), has = fields(m->kind, flags);
 	struct cursor c = { .p = ret + FRAME_HEAD };
 
 	if (has & NUMBER)
@@ -85,6 +105,15 @@ uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX])
 		put(&c, 4, m->limit);
 	if (has & ERROR)
 		put(&c, 4, (uint32_t)m->error);
+	if (has & VALUE) {
+		core_assert(m->value.len <= CORE_VALUE_MAX);
+		put(&c, 8, m->value.token);
+		put(&c, 4, m->value.count);
+		put(&c, 2, m->value.len);
+		if (m->value.len)
+			memcpy(c.p, m->value.bytes, m->value.len);
+		c.p += m->value.len;
+	}
 	if (has & KEY) {
 		core_assert(m->key_len && m->key_len <= CORE_KEY_MAX);
 		memcpy(c.p, m->key, m->key_len);
@@ -120,6 +149,12 @@ static bool range_possible(struct core_range r)
 	return r.first == 0 ? r.count == 0 : range_valid(r);
 }
 
+static bool value_sensible(const struct core_value *v)
+{
+	return v->len <= CORE_VALUE_MAX && v->count && token_epoch(v->token) && token_epoch(v->token) <= EPOCH_MAX &&
+	       token_counter(v->token);
+}
+
 static bool sensible(const struct msg *m, uint16_t has)
 {
 	if (!m->from.session || !m->from.incarnation || !m->epoch || m->epoch > EPOCH_MAX || m->shard >= CORE_SHARDS)
@@ -130,7 +165,13 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (m->kind == MSG_GRANT && !range_valid(m->range))
 		return false;
-	if (has == STATEMENT) {
+	if (has == 0 && m->kind == MSG_SYNC && m->flags & (uint16_t)~(MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE))
+		return false;
+	if ((m->flags & VALUE_FLAGS) == VALUE_FLAGS)
+		return false;
+	if (has & VALUE && !value_sensible(&m->value))
+		return false;
+	if ((has & STATEMENT) == STATEMENT) {
 		uint32_t limit = m->limit ? m->limit : MSG_WEIGHT_ALL;
 		if (m->held > limit || m->wanted > limit || (m->wanted && m->wanted < m->held) || (m->held && !m->range.first))
 			return false;
@@ -186,6 +227,17 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 		m->limit = (uint32_t)get(&c, 4);
 	if (has & ERROR)
 		m->error = (int32_t)get(&c, 4);
+	if (m->flags & MSG_FLAG_VALUE_LOST)
+		m->value.state = CORE_VALUE_LOST;
+	if (has & VALUE) {
+		m->value.state = CORE_VALUE_KNOWN;
+		m->value.token = get(&c, 8);
+		m->value.count = (uint32_t)get(&c, 4);
+		m->value.len = (uint16_t)get(&c, 2);
+		c.bad |= (size_t)(c.end - c.from) < m->value.len;
+		m->value.bytes = c.from;
+		c.from += c.bad ? 0 : m->value.len;
+	}
 	if (c.bad)
 		return -CORE_EBADMSG;
 	if (has & KEY) {

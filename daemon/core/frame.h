@@ -6,11 +6,12 @@
  *   u64 session, of the sender             u32 incarnation        u32 epoch
  *   u64 connection
  *   then what the kind has (frame.c's table), in this order: u64 number, stamp, seen, used,
- *   u64 first and count of the range, u32 held, wanted, limit, i32 error; then the key to the end
+ *   u64 first and count of the range, u32 held, wanted, limit, i32 error; with flag VALUE the value:
+ *   u64 token, u32 count, u16 length, bytes; then the key to the end
  *
  * Nothing else is a frame: the length is exactly that of the kind and its key, what has a range has
  * a possible one or none, a key has 1 to CORE_KEY_MAX bytes and lies in the shard that is named, errors are
- * not above 0. A receiver that meets something else closes the connection.
+ * not above 0, a value has at most CORE_VALUE_MAX bytes and a version. A receiver that meets something else closes the connection.
  */
 #ifndef DLOCK_CORE_FRAME_H
 #define DLOCK_CORE_FRAME_H
@@ -21,7 +22,7 @@
 #define FRAME_HEAD 32
 
 struct frame {
-	struct msg msg;                  /* its key points into the bytes; `to` is not in a frame */
+	struct msg msg;                  /* its key and value point into the bytes; `to` is not in a frame */
 	uint64_t conn;
 };
 

@@ -29,18 +29,73 @@ struct master_name *record_make(struct master *m, name_t n, uint32_t limit)
 	return r;
 }
 
+/* --- What a name carries --- */
+
+static void extra_drop_if_empty(struct master *m, struct master_name *r)
+{
+	if (!r->extra || extra_at(m, r)->value)
+		return;
+	pool_give(&m->extras, r->extra);
+	r->extra = 0;
+}
+
+void value_take(struct master *m, struct master_name *r, uint32_t value)
+{
+	if (!r->extra)
+		r->extra = pool_take(&m->extras);
+	value_keep(m->values, value);
+	value_drop(m->values, value_of(m, r));
+	extra_at(m, r)->value = value;
+	r->blank = false;
+}
+
+/* It may be lost. */
+void value_blank(struct master *m, struct master_name *r)
+{
+	r->blank = r->limit == MSG_WEIGHT_ALL;
+	if (!r->extra)
+		return;
+	value_drop(m->values, extra_at(m, r)->value);
+	extra_at(m, r)->value = 0;
+	extra_drop_if_empty(m, r);
+}
+
+/* Whether the record stays for its value, though nobody has the name open. */
+static bool value_keep_alone(struct master *m, const struct name *name, struct master_name *r)
+{
+	if (!r->kept && value_of(m, r) && m->kept < MASTER_KEPT) {
+		r->kept = true;
+		m->kept++;
+	}
+	if (r->blank && m->opening & shard_bit(name->shard))
+		return true;             /* what others say may be older */
+	if (!r->kept && (r->blank || value_of(m, r)))
+		m->forgot |= shard_bit(name->shard);
+	return r->kept;
+}
+
+void value_forget(struct master *m, struct master_name *r)
+{
+	value_blank(m, r);
+	r->blank = false;
+	if (r->kept)
+		m->kept--;
+	r->kept = false;
+}
+
 /* What is listed is not unlinked: its turn comes, and finds that nobody waits. */
 void record_drop_if_idle(struct master *m, name_t n)
 {
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || r->lost || r->holder)
+	if (r->claims || r->listed || r->lost || r->holder || value_keep_alone(m, name, r))
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
 	if (r->queue)
 		pool_give(&m->queues, r->queue);
+	value_forget(m, r);
 	if (r->shard_prev)
 		record_of(m, r->shard_prev)->shard_next = r->shard_next;
 	else
@@ -100,6 +155,9 @@ uint32_t claim_make(struct master *m, name_t n, struct master_name *r, unsigned 
 	uint32_t i = pool_take(&m->claims);
 	struct master_claim *c = claim_at(m, i);
 
+	if (r->kept)
+		m->kept--;
+	r->kept = false;
 	c->name = n;
 	c->peer = (uint16_t)peer;
 	c->keep = CLAIM_KEEP_ALL;
@@ -237,8 +295,9 @@ void claim_answer(struct master *m, name_t n, const struct master_claim *c, stru
 
 void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, uint64_t stamp, struct step *s)
 {
+	const struct master_name *r = record_of(m, n);
 	struct msg grant = { .kind = MSG_GRANT, .range = c->range, .stamp = stamp, .held = c->held,
-			     .flags = c->told_lost ? MSG_FLAG_LOST : 0 };
+			     .flags = c->told_lost ? MSG_FLAG_LOST : 0, .value = value_state(m, r), .kept = value_of(m, r) };
 
 	claim_answer(m, n, c, s, &grant);
 }
@@ -302,6 +361,12 @@ static bool lost_say(struct master *m, unsigned shard, struct master_name *r, ui
 #else
 	(void)m, (void)shard;
 #endif
+	bool unknown = !r->known, suspect = m->suspect & shard_bit(shard), forgot = m->forgot & shard_bit(shard);
+#ifdef CORE_BREAK_VALUE_SUSPECT
+	suspect = forgot = false;
+#endif
+	if (unknown && (suspect || forgot))
+		value_blank(m, r);
 	r->lost = say && r->limit == MSG_WEIGHT_ALL && weight != MSG_WEIGHT_ALL;
 	r->known = true;
 	return say;
@@ -367,16 +432,21 @@ static bool revoke(struct master *m, name_t n, const struct master_claim *next, 
 	return true;
 }
 
-/* The master before knew of a holder. If it lives it has synced, and has given the name back; else it was lost. */
+/* The master before knew of a holder, who has not told of it: it was lost, or what it left was. */
 static void holder_settle(struct master *m, unsigned shard, struct master_name *r)
 {
 	const struct peer *p = r->holder ? peers_find(m->peers, r->holder) : NULL;
 
-	if (r->holder && (!p || (p != m->peers->v && !p->listed))) {
+	if (r->holder && !r->heard && p && (p == m->peers->v || p->listed)) {
+		r->lost = true;                  /* it has given back in a way that it does not know any more: was started anew */
+		value_blank(m, r);
+	} else if (r->holder && !r->heard) {
 		r->lost = true;
+		value_blank(m, r);
 		queue_at(m, r)->not_before = max_u64(not_before_of(m, r), m->shard[shard].not_before);
 	}
 	r->holder = 0;
+	r->heard = false;
 }
 
 /* Of the suspect names nothing is known but that it may have been held until the reign before ended. */

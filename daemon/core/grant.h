@@ -43,6 +43,26 @@ static inline core_nsec_t not_before_of(const struct master *m, const struct mas
 	return r->queue ? queue_at(m, r)->not_before : 0;
 }
 
+static inline struct master_extra *extra_at(const struct master *m, const struct master_name *r)
+{
+	return r->extra ? pool_at(&m->extras, r->extra) : NULL;
+}
+
+/* What was left behind; a handle, 0: nothing is known. */
+static inline uint32_t value_of(const struct master *m, const struct master_name *r)
+{
+	return r->extra ? extra_at(m, r)->value : 0;
+}
+
+static inline struct core_value value_state(const struct master *m, const struct master_name *r)
+{
+	return r->blank ? (struct core_value){ .state = CORE_VALUE_LOST } : value_describe(m->values, value_of(m, r));
+}
+
+void value_take(struct master *m, struct master_name *r, uint32_t value);
+void value_forget(struct master *m, struct master_name *r);
+void value_blank(struct master *m, struct master_name *r);
+
 struct master_queue *queue_make(struct master *m, struct master_name *r);
 
 /* The next in line; 0: nobody waits. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What a master that has been followed by another tells that one (S9): which holders were lost, which
- * sessions held alone. What members hold they tell themselves.
+ * sessions held alone, which values names have. What members hold they tell themselves.
  */
 #include "grant.h"
 
@@ -40,7 +40,10 @@ bool master_tell_work(struct master *m, struct step *s)
 
 		mark.key = name->key;
 		mark.key_len = name->len;
-		mark.number = r->lost ? 0 : r->holder;
+		mark.number = r->holder;
+		mark.flags = (uint16_t)((r->lost ? MSG_FLAG_LOST : 0) | (r->known ? MSG_FLAG_KNOWN : 0));
+		mark.value = value_state(m, r);
+		mark.kept = value_of(m, r);
 		mark.used = r->lost && not_before_of(m, r) > s->now ? not_before_of(m, r) - s->now : 0;
 		step_send(s, &mark);
 		m->telling_at = r->shard_next;
@@ -48,7 +51,7 @@ bool master_tell_work(struct master *m, struct step *s)
 	}
 	struct msg over = tell_msg(m, MSG_HANDOVER, shard);
 	over.number = m->shard[shard].epoch;
-	over.flags = m->suspect & shard_bit(shard) ? 0 : MSG_FLAG_CLEAN;
+	over.flags = (uint16_t)((m->suspect & shard_bit(shard) ? 0 : MSG_FLAG_CLEAN) | (m->forgot & shard_bit(shard) ? MSG_FLAG_FORGOT : 0));
 	step_send(s, &over);
 	m->telling &= ~shard_bit(shard);
 	m->telling_shard = CORE_SHARDS;

@@ -8,16 +8,18 @@
 #include "grant.h"
 #include "range.h"
 
-void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers)
+void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers, struct values *values)
 {
 	memset(m, 0, sizeof *m);
 	m->names = names;
 	m->peers = peers;
+	m->values = values;
 	m->telling_shard = CORE_SHARDS;
 	pool_init(&m->records, mem, sizeof(struct master_name));
 	pool_init(&m->claims, mem, sizeof(struct master_claim));
 	pool_init(&m->queues, mem, sizeof(struct master_queue));
 	pool_init(&m->waits, mem, sizeof(struct master_wait));
+	pool_init(&m->extras, mem, sizeof(struct master_extra));
 }
 
 void master_done(struct master *m)
@@ -26,6 +28,7 @@ void master_done(struct master *m)
 	pool_done(&m->claims);
 	pool_done(&m->queues);
 	pool_done(&m->waits);
+	pool_done(&m->extras);
 }
 
 void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay)
@@ -36,7 +39,7 @@ void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay
 
 int master_reserve(struct master *m)
 {
-	struct pool *pools[] = { &m->records, &m->claims, &m->queues, &m->waits };
+	struct pool *pools[] = { &m->records, &m->claims, &m->queues, &m->waits, &m->extras };
 
 	for (unsigned i = 0; i < CORE_ARRAY_N(pools); i++) {
 		int r = pool_reserve(pools[i], 1);
@@ -94,9 +97,12 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 		struct master_name *r = record_of(m, n);
 
 		next = r->shard_next;
-		r->listed = r->known = false;
-		if (keep_lost && r->claims)
+		r->listed = false;
+		r->known &= keep_lost;
+		if (keep_lost && r->claims) {
 			r->holder = holder_of(m, r);
+			r->heard = false;
+		}
 		while (r->claims) {
 			r->lost |= claim_at(m, r->claims)->told_lost;
 			claim_drop(m, n, r->claims);
@@ -104,6 +110,7 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 		if (!keep_lost) {
 			r->lost = false;
 			r->holder = 0;
+			value_forget(m, r);
 		}
 		record_drop_if_idle(m, n);
 	}
@@ -132,8 +139,10 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 	m->frozen &= ~bit;
 	m->opening |= bit;
 	m->listed = alone ? m->listed | bit : m->listed & ~bit;
-	if (!heir)
+	if (!heir) {
 		m->suspect = alone || epoch == 1 ? m->suspect & ~bit : m->suspect | bit;
+		m->forgot = epoch == 1 ? m->forgot & ~bit : m->forgot | bit;
+	}
 #ifdef CORE_BREAK_SYNC
 	opened(m, bit);
 #endif
@@ -144,8 +153,12 @@ void master_yield(struct master *m, unsigned shard)
 	shard_set_t bit = shard_bit(shard);
 	bool complete = m->open & bit || m->raise & bit;
 
-	if (!((m->opening | m->open | m->raise) & bit))
+	if (!((m->opening | m->open | m->raise) & bit)) {
+		if (m->frozen & bit)             /* a second reign after ours: nobody asks us any more */
+			shard_purge(m, shard, false);
+		m->frozen &= ~bit;
 		return;
+	}
 	shard_purge(m, shard, complete);
 	m->open &= ~bit;
 	m->opening &= ~bit;
@@ -181,7 +194,7 @@ void master_lapse(struct master *m)
 		shard_purge(m, i, false);
 		m->shard[i] = (struct master_shard){ 0 };
 	}
-	m->opening = m->open = m->raise = m->frozen = m->listed = m->suspect = m->opened = 0;
+	m->opening = m->open = m->raise = m->frozen = m->listed = m->suspect = m->forgot = m->opened = 0;
 	m->ended = 0;
 }
 
@@ -263,13 +276,14 @@ static bool upgrade_allowed(struct master *m, name_t n, uint64_t stamp, struct s
 	return true;
 }
 
-static void stamp_say(struct master *m, name_t n, const struct master_claim *c, struct step *s)
+/* Its place, or 0 if it waits for nothing: then all that is said is that the statement was heard. */
+static void stamp_say(struct master *m, name_t n, const struct master_claim *c, bool owes, struct step *s)
 {
 	struct msg msg = { .kind = MSG_STAMP };
 
-	if (!c->wait || !c->peer)
+	if (!owes && (!c->wait || !c->peer))
 		return;
-	msg.stamp = wait_at(m, c)->stamp;
+	msg.stamp = c->wait ? wait_at(m, c)->stamp : 0;
 	claim_answer(m, n, c, s, &msg);
 }
 
@@ -299,6 +313,37 @@ static void revoke_repeat(struct master *m, name_t n, const struct master_claim 
 		claim_answer(m, n, c, s, &again);
 }
 
+/* Everybody has synced: it is known who holds what. */
+static bool is_open(const struct master *m, const struct msg *msg)
+{
+	return (m->open | m->raise) & shard_bit(msg->shard);
+}
+
+/* See master.h. c: what was known before; NULL: nothing. */
+static void take_value(struct master *m, struct master_name *r, const struct master_claim *c, const struct msg *msg)
+{
+	bool open = is_open(m, msg);
+	bool of_holder = open ? c && c->held == MSG_WEIGHT_ALL && c->range.first == msg->seen : msg->held;
+
+	if (r->limit != MSG_WEIGHT_ALL || (open && !of_holder))
+		return;
+	if (!open && of_holder && msg->value.state == CORE_VALUE_LOST)
+		value_blank(m, r);
+	if (!value_later(m->values, msg->kept, value_of(m, r)))
+		return;
+	/* What was published before it was lost is lost; not what the holder has published since. */
+	if (!r->blank || (of_holder && msg->value.token >= msg->seen))
+		value_take(m, r, msg->kept);
+}
+
+/* Of a statement that is heard for the first time. */
+static void take_left(struct master *m, struct master_name *r, const struct master_claim *c, const struct msg *msg)
+{
+	take_value(m, r, c, msg);
+	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL)
+		r->lost = true;
+}
+
 /* The very statement that the master knows already. */
 static void take_repeated(struct master *m, name_t n, uint32_t handle, const struct msg *msg, struct step *s)
 {
@@ -314,7 +359,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 		c->told_lost = false;
 	if (!msg->wanted || c->wait) {
 		revoke_repeat(m, n, c, s);
-		stamp_say(m, n, c, s);
+		stamp_say(m, n, c, msg->flags & MSG_FLAG_OWES, s);
 		return;
 	}
 	if (!seen && c->held) {
@@ -346,6 +391,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	struct master_name *r = record_of(m, n);
 	uint32_t handle = claim_find(m, r, peer);
 	struct master_claim *c = claim_at(m, handle);
+	bool open = is_open(m, msg);
 
 	if (c)
 		c->round = m->peers->v[peer].round;
@@ -360,6 +406,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	r = record_make(m, n, limit);
 	if (!r->claims)
 		r->limit = limit;
+	if (limit != MSG_WEIGHT_ALL)
+		value_forget(m, r);
 	if (r->limit != limit) {
 		struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EINVAL, .number = msg->number, .key = msg->key,
 				       .key_len = msg->key_len, .shard = msg->shard, .epoch = msg->epoch,
@@ -379,8 +427,9 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
 			c->range = msg->range;
 	}
-	if (r->holder == msg->from.session)
-		r->holder = 0;
+	if (r->holder == msg->from.session && !open)
+		r->holder = 0;                   /* once it is open, whoever comes with it has not told of it before */
+	take_left(m, r, c, msg);
 	c->number = msg->number;
 	c->refused = 0;
 	claim_hold(m, r, c, msg->held);
@@ -396,16 +445,35 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	else if (!(m->raise & shard_bit(msg->shard)))
 		record_list(m, n);
 	if (names_at(m->names, n)->record && (handle = claim_find(m, record_of(m, n), peer)))
-		stamp_say(m, n, claim_at(m, handle), s);
+		stamp_say(m, n, claim_at(m, handle), msg->flags & MSG_FLAG_OWES, s);
+}
+
+/* What it leaves behind may be of a grant that this reign has not seen; then there may be no record yet. */
+static struct master_name *left_by(struct master *m, name_t n, const struct msg *msg)
+{
+	struct master_name *r;
+
+	if (!n || is_open(m, msg) || !msg->seen)
+		return n ? record_of(m, n) : NULL;
+	r = record_make(m, n, MSG_WEIGHT_ALL);
+	if (!r->holder || r->heard || r->holder == msg->from.session) {
+		r->holder = msg->from.session;
+		r->heard = true;
+	}
+	return r;
 }
 
 /* Forgets the claim. */
 static void take_release(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
-	struct master_name *r = n ? record_of(m, n) : NULL;
+	struct master_name *r = left_by(m, n, msg);
 	uint32_t handle = claim_find(m, r, peer);
 	struct master_claim *c = claim_at(m, handle);
 
+	if (r && (c ? c->number < msg->number : !is_open(m, msg)))
+		take_left(m, r, c, msg);
+	if (r && !c)
+		record_drop_if_idle(m, n);
 	if (c && c->number <= msg->number) {
 		grant_settle(m, r, c, msg, s->now);
 		claim_drop(m, n, handle);
@@ -446,6 +514,11 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 		struct master_name *r = record_of(m, n);
 		if (c->held)
 			grant_void(m, shard, r, c);
+		/* If it was given back, nobody knows in what state. */
+		if (c->held == MSG_WEIGHT_ALL && r->limit == MSG_WEIGHT_ALL) {
+			r->lost = true;
+			value_blank(m, r);
+		}
 		claim_drop(m, n, i);
 		if (queue_head(m, r))
 			record_list(m, n);
@@ -456,12 +529,29 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 	(void)s;
 }
 
+/* Whether the session has told of the name in this reign. */
+static bool told_of(const struct master *m, const struct master_name *r, uint64_t session)
+{
+	const struct peer *p = peers_find(m->peers, session);
+
+	return (r->holder == session && r->heard) || (p && claim_find(m, r, peers_index(m->peers, p)));
+}
+
 static void take_mark(struct master *m, name_t n, const struct msg *msg, core_nsec_t now)
 {
 	struct master_name *r = record_make(m, n, MSG_WEIGHT_ALL);
 
-	if (msg->number) {
+	if (msg->number && !told_of(m, r, msg->number)) {
 		r->holder = msg->number;
+		r->heard = false;
+	}
+	r->known |= (msg->flags & MSG_FLAG_KNOWN) != 0;
+	if (msg->value.state == CORE_VALUE_LOST)
+		value_blank(m, r);
+	else if (!r->blank && value_later(m->values, msg->kept, value_of(m, r)))
+		value_take(m, r, msg->kept);
+	if (!(msg->flags & MSG_FLAG_LOST)) {
+		record_drop_if_idle(m, n);
 		return;
 	}
 	r->lost = true;
@@ -473,8 +563,11 @@ static void take_handover(struct master *m, const struct msg *msg)
 {
 	shard_set_t bit = shard_bit(msg->shard);
 
-	if (m->opening & bit && msg->number + 1 == m->shard[msg->shard].epoch && msg->flags & MSG_FLAG_CLEAN)
-		m->suspect &= ~bit;
+	if (!(m->opening & bit) || msg->number + 1 != m->shard[msg->shard].epoch || !(msg->flags & MSG_FLAG_CLEAN))
+		return;
+	m->suspect &= ~bit;
+	if (!(msg->flags & MSG_FLAG_FORGOT))
+		m->forgot &= ~bit;
 }
 
 void master_receive(struct master *m, const struct msg *msg, struct step *s)
@@ -544,8 +637,9 @@ static void ended_claim_drop(struct master *m, struct peer *p, core_nsec_t now)
 
 	if (c->held)
 		grant_void(m, shard, r, c);
-	if (c->held == MSG_WEIGHT_ALL) {
+	if (c->held == MSG_WEIGHT_ALL && r->limit == MSG_WEIGHT_ALL) {
 		r->lost = true;
+		value_blank(m, r);
 		queue_make(m, r)->not_before = now + m->lock_delay;
 	}
 	claim_drop(m, n, handle);

@@ -21,6 +21,13 @@
  * nobody holds (S9): the first grant of each such name says so, after the lock-delay. It is not
  * suspect if it is the first of all, or if the master before it, alive, has handed over.
  *
+ * A name has the value that its last exclusive holder has published (value.c), or none, or is `blank`: what was
+ * published may be lost. While the shard is open a value is taken from the exclusive holder only, so what is
+ * said twice brings nothing back; while it opens, the latest counts that members and the master before
+ * know. A suspect reign believes in it only if somebody holds the name: whoever merely waits for an acknowledgement
+ * may have been followed by others. Names with values are remembered though nobody has them open, up to
+ * MASTER_KEPT; a shard that had to forget one says of all that it does not know that their values may be lost.
+ *
  * The caller reserves memory (master_reserve) before each message that may bring a claim.
  */
 #ifndef DLOCK_CORE_MASTER_H
@@ -32,8 +39,10 @@
 #include "pool.h"
 #include "shard.h"
 #include "step.h"
+#include "value.h"
 
 #define CLAIM_KEEP_ALL UINT32_MAX
+#define MASTER_KEPT 65536
 
 /* One member's claim on a name. There are as many as names that are merely cached, so what only a waiting one has lies apart. */
 struct master_claim {
@@ -66,6 +75,12 @@ struct master_queue {
 	core_nsec_t not_before;          /* lock-delay */
 };
 
+/* Of a name that carries something. */
+struct master_extra {
+	uint32_t value;                  /* handle; 0: none */
+	uint32_t unused;
+};
+
 struct master_name {
 	uint64_t held;                   /* the sum over its claims */
 	uint64_t holder;                 /* the session that held it alone, as the master before knew; 0: settled */
@@ -74,9 +89,13 @@ struct master_name {
 	uint32_t limit;
 	uint32_t claims;
 	uint32_t queue;                  /* a master_queue; 0: nobody waits, and there is no lock-delay */
-	bool listed;
-	bool lost;                       /* a holder's session has ended, or its grant said so and was not seen */
-	bool known;                      /* granted, or synced as held, in this reign: not suspect */
+	uint32_t extra;                  /* a master_extra; 0: it carries nothing */
+	bool listed : 1;
+	bool lost : 1;                   /* a holder died, or its session has ended, or its grant said so and was not seen */
+	bool known : 1;                  /* granted, or synced as held, in this reign: not suspect */
+	bool blank : 1;                  /* what was left behind may be lost */
+	bool heard : 1;                  /* `holder` has given it back, and told so */
+	bool kept : 1;                   /* nobody has it open: counted in `kept` */
 };
 
 struct name_list {
@@ -95,13 +114,16 @@ struct master_shard {
 struct master {
 	struct names *names;
 	struct peers *peers;
+	struct values *values;
 	struct msg_peer self;
-	struct pool records, claims, queues, waits;
+	struct pool records, claims, queues, waits, extras;
+	uint32_t kept;                   /* names that are remembered for their values alone */
 	core_nsec_t lock_delay;
 	core_nsec_t now;                 /* as the caller last said */
 	shard_set_t opening, open, raise, frozen;
 	shard_set_t listed;              /* a list of the sessions was asked for after the epoch was seen */
 	shard_set_t suspect;
+	shard_set_t forgot;              /* values of names that have no record may have been published */
 	shard_set_t ready, later;        /* those lists are not empty */
 	shard_set_t opened;              /* opened since the caller last cleared this */
 	shard_set_t telling;             /* frozen, and the next master is being told */
@@ -113,7 +135,7 @@ struct master {
 	struct master_shard shard[CORE_SHARDS];
 };
 
-void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers);
+void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers, struct values *values);
 void master_done(struct master *m);
 void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay);
 

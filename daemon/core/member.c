@@ -3,12 +3,13 @@
 
 #include "range.h"
 
-void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers)
+void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers, struct values *values)
 {
 	memset(m, 0, sizeof *m);
 	m->mem = mem;
 	m->names = names;
 	m->peers = peers;
+	m->values = values;
 }
 
 void member_done(struct member *m)
@@ -169,6 +170,7 @@ static void lease_drop(struct member *m, core_ref_t ref)
 
 	names_at(m->names, l->name)->ref = CORE_REF_NONE;
 	names_drop(m->names, l->name);
+	value_drop(m->values, l->value);
 	*l = (struct lease){ 0 };
 	m->leases--;
 	m->piece[i].live--;
@@ -183,6 +185,66 @@ static void lease_become(struct member *m, struct lease *l, enum lease_state sta
 	l->state = state;
 }
 
+/* --- What is left behind --- */
+
+static void value_set(struct member *m, struct lease *l, uint32_t value)
+{
+	value_keep(m->values, value);
+	value_drop(m->values, l->value);
+	l->value = value;
+	l->lost = false;
+}
+
+static bool bytes_valid(const struct core_value *v)
+{
+	return v->len <= CORE_VALUE_MAX && (v->bytes || !v->len) && v->count && token_epoch(v->token) && token_counter(v->token);
+}
+
+/* Of a lock that is held exclusively, and published under a token of it or of a range before. */
+static bool value_valid(const struct lease *l, const struct core_value *v)
+{
+	if (v->state == CORE_VALUE_NONE)
+		return true;
+	return v->state == CORE_VALUE_KNOWN && bytes_valid(v) && l->limit == MSG_WEIGHT_ALL && l->held == MSG_WEIGHT_ALL &&
+	       v->token < l->range.first + l->range.count;
+}
+
+static bool death_valid(const struct lease *l, bool died)
+{
+	return !died || (l->limit == MSG_WEIGHT_ALL && l->held);
+}
+
+static void leave(struct member *m, struct lease *l, uint32_t value, bool died)
+{
+	if (value && value_later(m->values, value, l->value)) {
+		value_set(m, l, value);
+		l->owes = true;
+	}
+	l->died |= died;
+	l->unmended |= died;
+	l->owes |= died;
+}
+
+static struct core_value value_of(const struct member *m, const struct lease *l)
+{
+	return l->lost ? (struct core_value){ .state = CORE_VALUE_LOST } : value_describe(m->values, l->value);
+}
+
+/* Whoever does not hold keeps only what it owes. */
+static void forget_if_known(struct member *m, struct lease *l)
+{
+	l->unmended &= l->held && l->held != MSG_WEIGHT_ALL;
+	if (!l->held && !l->owes)
+		value_set(m, l, 0);
+}
+
+/* The master has answered to this number. */
+static void known(struct member *m, struct lease *l)
+{
+	l->owes = l->died = false;
+	forget_if_known(m, l);
+}
+
 /* --- What masters are told --- */
 
 /* Everything that the member has of the name, whatever the kind. */
@@ -193,9 +255,18 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 		.kind = kind, .key = name->key, .key_len = name->len, .shard = name->shard,
 		.from = m->self, .to = m->master[name->shard], .epoch = m->epoch[name->shard],
 		.number = l->number, .stamp = l->stamp, .seen = l->range.first, .used = l->range.count,
-		.held = l->held, .wanted = l->wanted, .limit = l->limit, .flags = l->upgrade ? MSG_FLAG_UPGRADE : 0,
+		.held = l->held, .wanted = l->wanted, .limit = l->limit,
+		.flags = (uint16_t)((l->upgrade ? MSG_FLAG_UPGRADE : 0) | (l->died || l->unmended ? MSG_FLAG_DIED : 0) | (l->owes ? MSG_FLAG_OWES : 0)),
 	};
+	bool value = l->owes || (kind == MSG_SYNC && l->held);
 
+#ifdef CORE_BREAK_RELEASE_VALUE
+	value = kind != MSG_SYNC || l->held;
+#endif
+	if (value) {
+		msg.kept = l->value;
+		msg.value = value_of(m, l);
+	}
 	if (l->held)
 		msg.range = l->range;
 	core_assert(l->state != LEASE_NONE);
@@ -274,12 +345,23 @@ static bool weight_valid(uint32_t weight, uint32_t limit)
 	return weight <= limit;
 }
 
-int member_adopt(struct member *m, const struct core_event *ev)
+static bool adopted_value_valid(const struct core_event *ev)
+{
+	const struct core_value *v = &ev->adopt.value;
+
+	if (v->state == CORE_VALUE_NONE && !ev->adopt.died)
+		return true;
+	if (ev->adopt.limit && ev->adopt.limit != MSG_WEIGHT_ALL)
+		return false;
+	return v->state != CORE_VALUE_KNOWN || (bytes_valid(v) && v->token < ev->adopt.range.first + ev->adopt.range.count);
+}
+
+int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 {
 	struct lease *l;
 
 	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) ||
-	    !weight_valid(ev->adopt.weight, ev->adopt.limit))
+	    !weight_valid(ev->adopt.weight, ev->adopt.limit) || !adopted_value_valid(ev))
 		return -CORE_EINVAL;
 	if (lease_state(lease_at(m, ev->adopt.ref)) != LEASE_NONE)
 		return -CORE_EALREADY;
@@ -292,6 +374,11 @@ int member_adopt(struct member *m, const struct core_event *ev)
 	l->range = ev->adopt.range;
 	l->limit = ev->adopt.limit ? ev->adopt.limit : MSG_WEIGHT_ALL;
 	l->held = ev->adopt.weight ? ev->adopt.weight : l->limit;
+	value_set(m, l, value);
+	l->lost = ev->adopt.value.state == CORE_VALUE_LOST;
+	l->died = ev->adopt.died;
+	l->unmended = l->died && l->held != MSG_WEIGHT_ALL;
+	l->owes = l->died || value;
 	if (token_epoch(l->range.first) > m->held_epoch)
 		m->held_epoch = token_epoch(l->range.first);
 	lease_become(m, l, LEASE_HELD);
@@ -357,11 +444,18 @@ int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *
 	return 0;
 }
 
-static void release_held(struct member *m, core_ref_t ref, struct lease *l, uint64_t used, struct step *s)
+static void release_held(struct member *m, const struct core_event *ev, struct lease *l, uint32_t value, struct step *s)
 {
+	core_ref_t ref = ev->release.ref;
+	uint64_t used = ev->release.used;
+
+	leave(m, l, value, ev->release.died);
+	if (l->owes)
+		l->number = ++m->number;         /* an answer to what was said before does not acknowledge this */
 	l->range.count = used_clamp(m, l, used);
 	m->releases++;
 	l->held = l->wanted = 0;
+	forget_if_known(m, l);
 	l->upgrade = false;
 	lease_become(m, l, LEASE_RELEASING);
 #ifndef CORE_BREAK_LEDGER
@@ -382,9 +476,13 @@ static void release_waiting(struct member *m, core_ref_t ref, struct lease *l, s
 	step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
 }
 
-int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step *s)
+int member_release(struct member *m, const struct core_event *ev, uint32_t value, struct step *s)
 {
+	core_ref_t ref = ev->release.ref;
 	struct lease *l = lease_at(m, ref);
+
+	if (lease_state(l) != LEASE_NONE && (!value_valid(l, &ev->release.value) || !death_valid(l, ev->release.died)))
+		return -CORE_EINVAL;
 
 	switch (lease_state(l)) {
 	case LEASE_NONE:
@@ -394,7 +492,7 @@ int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step 
 		return 0;
 	case LEASE_HELD:
 	case LEASE_REFILLING:
-		release_held(m, ref, l, used, s);
+		release_held(m, ev, l, value, s);
 		return 0;
 	case LEASE_RELEASING:
 		break;
@@ -413,6 +511,10 @@ static int change_judge(const struct lease *l, const struct core_event *ev)
 		return -CORE_EINVAL;
 	if (ev->change.upgrade && (l->limit != MSG_WEIGHT_ALL || wanted != MSG_WEIGHT_ALL || !held))
 		return -CORE_EINVAL;
+	if (!value_valid(l, &ev->change.value) || !death_valid(l, ev->change.died))
+		return -CORE_EINVAL;
+	if (held == l->held && (ev->change.value.state != CORE_VALUE_NONE || ev->change.died))
+		return -CORE_EINVAL;
 	if (held == l->held && wanted == l->wanted && ev->change.upgrade == l->upgrade)
 		return -CORE_EALREADY;
 	return 0;
@@ -429,7 +531,7 @@ static void lower(struct member *m, core_ref_t ref, struct lease *l, uint32_t he
 	a->name.weight = held;
 }
 
-int member_change(struct member *m, const struct core_event *ev, struct step *s)
+int member_change(struct member *m, const struct core_event *ev, uint32_t value, struct step *s)
 {
 	core_ref_t ref = ev->change.ref;
 	struct lease *l = lease_at(m, ref);
@@ -437,10 +539,16 @@ int member_change(struct member *m, const struct core_event *ev, struct step *s)
 
 	if (r < 0)
 		return r;
-	if (!ev->change.held && !ev->change.wanted)
-		return member_release(m, ref, ev->change.used, s);
-	if (ev->change.held < l->held)
+	if (!ev->change.held && !ev->change.wanted) {
+		struct core_event release = { .kind = CORE_EV_RELEASE, .now = ev->now, .release = {
+			.ref = ref, .used = ev->change.used, .value = ev->change.value, .died = ev->change.died } };
+		return member_release(m, &release, value, s);
+	}
+	if (ev->change.held < l->held) {
+		leave(m, l, value, ev->change.died);
 		lower(m, ref, l, ev->change.held, ev->change.used, s);
+		forget_if_known(m, l);
+	}
 	if (!l->wanted)
 		l->stamp = 0;                    /* a new place in the queue; one that waits keeps its own */
 	l->wanted = ev->change.wanted;
@@ -479,6 +587,7 @@ void member_lapse(struct member *m)
 		if (l->state == LEASE_WAITING) {
 			l->stamp = 0;
 			l->range = (struct core_range){ 0 };
+			known(m, l);             /* nobody asks a session that has ended */
 			l->number = ++m->number;
 			continue;
 		}
@@ -512,8 +621,14 @@ static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const 
 	if (NEVER(token_epoch(msg->range.first) != msg->epoch))
 		return;
 #endif
+	if (!l->held) {
+		value_set(m, l, msg->kept);
+		l->lost = msg->value.state == CORE_VALUE_LOST;
+	}
 	l->range = msg->range;
 	l->held = msg->held;
+	l->unmended = msg->flags & MSG_FLAG_LOST;
+	known(m, l);
 	l->wanted = 0;
 	l->upgrade = false;
 	if (msg->stamp)
@@ -533,6 +648,7 @@ static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const 
 		a->name.number = l->number;
 		a->name.weight = l->held;
 		a->name.lost = msg->flags & MSG_FLAG_LOST;
+		a->name.value = value_of(m, l);
 	}
 }
 
@@ -541,6 +657,7 @@ static void take_refused(struct member *m, core_ref_t ref, struct lease *l, cons
 	if (l->state != LEASE_WAITING && l->state != LEASE_REFILLING)
 		return;
 	bool held = l->state == LEASE_REFILLING;
+	known(m, l);
 	l->wanted = 0;
 	l->upgrade = false;
 	lease_become(m, l, held ? LEASE_HELD : LEASE_NONE);
@@ -622,7 +739,11 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 		take_released(m, ref, l, s);
 		return;
 	case MSG_STAMP:
-		l->stamp = msg->stamp;
+		if (l->state == LEASE_RELEASING)
+			return;
+		if (msg->stamp)
+			l->stamp = msg->stamp;
+		known(m, l);
 		return;
 	case MSG_REVOKE:
 	case MSG_REIGN:

@@ -12,6 +12,10 @@
  * What holds is in the ledger. Every change of what is held or waited for takes a new claim number,
  * but for a refill, which is told from its grant by the first token.
  *
+ * Whoever holds has the value that the grant brought, or a later one that was published here. What
+ * is given back with a value, or with word of a death, is owed to the master (S9): kept, and told in
+ * each sync, until an answer to that claim number shows that the master knows.
+ *
  * A shard has a master once the map says so, and must then be synced: the member tells of every
  * lease in it, a name a message, and that it was the last. So it does once more whenever a new
  * connection to the master has come up, and when the master asks. It may claim and release meanwhile,
@@ -26,6 +30,7 @@
 #include "peers.h"
 #include "shard.h"
 #include "step.h"
+#include "value.h"
 
 #define LEASE_STATES(X) X(NONE) X(WAITING) X(HELD) X(REFILLING) X(RELEASING)
 
@@ -42,8 +47,13 @@ struct lease {
 	name_t name;
 	uint8_t state;
 	bool upgrade;                    /* of `wanted` */
+	bool owes;                       /* value and `died` have been published, and no master has said that it knows */
+	bool died;                       /* who held it exclusively, or it was not mended */
+	bool unmended;                   /* shared: whoever holds exclusively next is to be told of a death or loss */
+	bool lost;                       /* what was left behind may be; held */
 	uint32_t held, wanted;           /* totals */
 	uint32_t limit;
+	uint32_t value;                  /* what was left behind, while it holds or owes; 0: nothing */
 };
 
 /* Refs are dense, so leases lie in an array, in pieces that come and go. */
@@ -58,6 +68,7 @@ struct member {
 	const struct core_memory *mem;
 	struct names *names;
 	struct peers *peers;
+	struct values *values;
 	struct msg_peer self;
 	struct member_piece *piece;
 	uint32_t pieces_max;
@@ -74,19 +85,19 @@ struct member {
 	struct msg_peer master[CORE_SHARDS];
 };
 
-void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers);
+void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers, struct values *values);
 void member_done(struct member *m);
 void member_begin(struct member *m, struct msg_peer self);
 
 /* After an adoption: numbers above all of earlier incarnations, which masters may remember. */
 void member_renumber(struct member *m);
 
-/* The events, with core_step()'s errors. */
-int member_adopt(struct member *m, const struct core_event *ev);
+/* The events, with core_step()'s errors; `value` is the handle of the one that comes with it, or 0. */
+int member_adopt(struct member *m, const struct core_event *ev, uint32_t value);
 int member_claim(struct member *m, const struct core_event *ev, struct step *s);
 int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
-int member_release(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
-int member_change(struct member *m, const struct core_event *ev, struct step *s);
+int member_release(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
+int member_change(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
 
 /* The map says that `master` has the shard in this epoch, later than the last. */
 void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch);

@@ -14,8 +14,8 @@
  *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
- *   MARK      master -> master   of one name: the session `number` held it alone; 0: its last holder was
- *                                lost, and is not to be followed for `used` ns
+ *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
+ *                                lost, and is not to be followed for `used` ns; and its value
  *
  * Every statement of a member's (SYNC, CLAIM, RELEASE) says all that it has of the name, in totals
  * (S10), under the number of its claim. A number stands for one pair of held and wanted: whoever
@@ -45,8 +45,14 @@ enum msg_kind {
 	X(LAST, 1)        /* SYNC: that was all */                                             \
 	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
 	X(FIRST, 16)      /* SYNC: all of the shard follows */                                 \
-	X(LOST, 4)        /* GRANT: what former holders left behind may be lost */             \
-	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */
+	X(LOST, 4)        /* GRANT, MARK: a former holder died, or was lost */                 \
+	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */ \
+	X(VALUE, 32)      /* a value follows */                                                \
+	X(VALUE_LOST, 64) /* ... or may have been lost */                                      \
+	X(DIED, 128)      /* statement: who held it exclusively died, or left what was not mended */ \
+	X(OWES, 256)      /* statement: of value and DIED the member wants to hear that they are known */ \
+	X(KNOWN, 512)     /* MARK: it is known whether a holder was lost */                    \
+	X(FORGOT, 1024)   /* HANDOVER: values may be missing of names that are not marked */
 
 enum msg_flag {
 #define X(name, bit) MSG_FLAG_##name = bit,
@@ -76,6 +82,8 @@ struct msg {
 	uint64_t used;                   /* tokens of that grant that it has used */
 	struct core_range range;         /* SYNC: what it owns; GRANT: what it now owns */
 	int error;
+	struct core_value value;
+	uint32_t kept;                   /* the value's handle on this node; 0: none, or not yet */
 };
 
 /* One event leads to a handful of messages within the node; the rest is work for later. */

@@ -178,13 +178,19 @@ static void held(struct sim *s, struct event *e)
 		return;
 	if (c->mode == EXCLUSIVE && !c->lost && sim_chance(s, 15)) {
 		s->counts->downgrades++;
+		left_publish(s, n, c);
 		c->mode = SHARED;
 		sl->dirty = true;
 		client_after(s, n, i, MSEC + sim_random(s, 40 * MSEC), held);
 		slots_pump(s, n);
 		return;
 	}
-	s->counts->client_deaths += sim_chance(s, 5);
+	if (sim_chance(s, 5)) {
+		s->counts->client_deaths++;
+		left_death(s, n, c);
+	} else {
+		left_publish(s, n, c);
+	}
 	release(s, n, i);
 }
 
@@ -217,6 +223,7 @@ static void acquire(struct sim *s, struct node *n, unsigned i)
 	c->generation++;
 	take_token(s, n, &n->slot[c->name], c);
 	judge_acquired(s, n, c);
+	left_found(s, n, c);
 	client_after(s, n, i, MSEC + sim_random(s, sim_chance(s, 10) && sim_wild(s) ? 3 * SEC : 40 * MSEC), held);
 }
 
@@ -265,7 +272,11 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 {
 	struct slot *sl = &n->slot[name];
 	uint64_t used = sl->used;
+	uint8_t bytes[CORE_VALUE_MAX];
+	struct core_event ev = { .kind = CORE_EV_CHANGE, .change = { name, keep, wanted, 0, false } };
 
+	if (keep < sl->held)
+		ev.change.value = left_give(sl, &ev.change.died, bytes);
 	if (keep < sl->held && keep && sl->held == CORE_WEIGHT_ALL)
 		sl->range.count = sl->used = ++used;
 	s->counts->yields += keep < sl->held;
@@ -276,19 +287,22 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 	sl->upgrade = false;
 	if (keep <= sl->keep)
 		sl->keep = CORE_WEIGHT_ALL;
-	node_give(s, n, &(struct core_event){ .kind = CORE_EV_CHANGE, .change = { name, keep, wanted, used, false } });
+	ev.change.used = used;
+	node_give(s, n, &ev);
 }
 
 static void give_release(struct sim *s, struct node *n, unsigned name)
 {
 	struct slot *sl = &n->slot[name];
-	uint64_t used = sl->used;
+	uint8_t bytes[CORE_VALUE_MAX];
+	struct core_event ev = { .kind = CORE_EV_RELEASE, .release = { name, sl->used } };
 
+	ev.release.value = left_give(sl, &ev.release.died, bytes);
 	sl->held = sl->wanted = 0;
 	sl->keep = CORE_WEIGHT_ALL;
 	sl->releasing = true;
 	n->loss_names &= ~(1u << name);
-	node_give(s, n, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { name, used } });
+	node_give(s, n, &ev);
 }
 
 /* One step of what the slot has to tell the daemon. */
@@ -380,6 +394,7 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 
 	s->counts->grants++;
 	s->counts->losts += a->name.lost;
+	left_granted(s, sl, a);
 	sl->held = a->name.weight;
 	sl->range = a->name.range;
 	sl->used = 0;
@@ -404,6 +419,7 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 		c->generation++;
 		take_token(s, n, sl, c);
 		judge_acquired(s, n, c);
+		left_found(s, n, c);
 		client_after(s, n, i, MSEC + sim_random(s, 40 * MSEC), held);
 	}
 	sl->upgrade = false;
@@ -468,6 +484,7 @@ void slots_lapsed(struct sim *s, struct node *n)
 			continue;
 		sl->in_core = sl->releasing = false;
 		sl->held = sl->wanted = 0;
+		sl->left_fresh = sl->owner_died = sl->death_owed = false;
 		sl->accounted = false;
 	}
 }

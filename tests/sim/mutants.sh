@@ -38,6 +38,8 @@ table() {
 	CORE_BREAK_REFILL a refill begins within the former range
 	SIM_BREAK_REFILL_OWNED a range is refilled under an owner
 	CORE_BREAK_SUSPECT a suspect reign does not say so
+	CORE_BREAK_VALUE_SUSPECT a suspect reign does not say that values may be lost
+	CORE_BREAK_RELEASE_VALUE the value of a release is forgotten before it is acknowledged
 	CORE_BREAK_END_EARLY the session is ended before the actions on loss are
 	CORE_BREAK_JEOPARDY jeopardy is not said
 	CORE_BREAK_WAITS a grant is taken that nobody waits for

@@ -133,7 +133,8 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
-		*l = (struct ledger_entry){ a->name.weight, a->name.range, a->name.number };
+		*l = (struct ledger_entry){ a->name.weight, a->name.range, a->name.number, l->held ? l->left : left_of(s, &a->name.value),
+					    a->name.lost };
 		return;
 	case CORE_ACT_CHANGED:
 		l->held = a->name.weight;
@@ -156,7 +157,7 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 		n->slot[i].dirty = true;
 		return;
 	case CORE_ACT_FORGOTTEN:
-		n->slot[i].in_core = n->slot[i].releasing = false;
+		n->slot[i].in_core = n->slot[i].releasing = n->slot[i].death_owed = false;
 		n->slot[i].dirty = true;
 		return;
 	default:
@@ -313,6 +314,8 @@ static void slots_adopt(struct sim *s, struct node *n)
 		sl->wanted = 0;
 		sl->keep = CORE_WEIGHT_ALL;
 		sl->dirty = true;
+		if (l.held)
+			left_adopt(sl, &l);
 		/* What the segment says is no authority. Where it holds less, the release was on its way to the ledger. */
 		if (l.held != sl->held || l.range.first != sl->range.first) {
 			sl->used = l.range.first == sl->range.first ? sl->used : 0;
@@ -323,6 +326,9 @@ static void slots_adopt(struct sim *s, struct node *n)
 			continue;
 		struct core_event ev = { .kind = CORE_EV_ADOPT, .adopt = {
 			i, s->name[i].key, (uint16_t)strlen(s->name[i].key), l.range, l.number, l.held, s->name[i].limit } };
+		uint8_t bytes[CORE_VALUE_MAX];
+		ev.adopt.value = left_value(&sl->left, bytes);
+		ev.adopt.died = sl->death_owed || (l.lost && l.held == 1 && s->name[i].limit == CORE_WEIGHT_ALL);
 		node_give(s, n, &ev);
 	}
 }

@@ -46,6 +46,7 @@ enum run_kind {
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
 	X(store_cuts) X(store_lags) X(late_reads) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
+	X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged)
 
 struct sim_counts {
@@ -70,6 +71,13 @@ struct client {
 	bool upgrading;
 };
 
+/* What the node knows that holders left behind. */
+struct left {
+	enum core_value_state state;
+	uint64_t id, token;
+	uint32_t count;
+};
+
 struct slot {
 	bool in_core, releasing, dirty;
 	uint32_t held, wanted;
@@ -80,6 +88,10 @@ struct slot {
 	unsigned budget;                 /* hand-overs left */
 	unsigned queue[CLIENTS_MAX], queue_n;
 	uint64_t granted_at;             /* by the node's clock */
+	struct left left;
+	bool left_fresh;                 /* published since the daemon was told */
+	bool owner_died;                 /* the next exclusive holder is to be told */
+	bool death_owed;                 /* the daemon has been told, and perhaps no master */
 	bool accounted;                  /* its loss has been told to a later holder */
 };
 
@@ -87,6 +99,8 @@ struct ledger_entry {
 	uint32_t held;
 	struct core_range range;
 	uint64_t number;
+	struct left left;
+	bool lost;
 };
 
 struct node;
@@ -166,6 +180,8 @@ struct judge_name {
 	uint64_t order, written_order, written_token;
 	bool abnormal;                   /* an exclusive holder was lost, and nobody has been told */
 	uint64_t abnormal_at;
+	uint64_t published;              /* the last value; 0: none ever */
+	bool death;                      /* of an exclusive holder within its node, that nobody has mended */
 };
 
 struct sim {
@@ -189,6 +205,7 @@ struct sim {
 	enum run_kind kind;
 	bool calm;                       /* that kind: hosts die and masters move, nothing else happens */
 	unsigned rate[4];                /* of the store's and the connections' small faults, in a thousand */
+	uint64_t values;
 	struct sim_counts *counts;
 	FILE *trace;
 	char verdict[200];               /* what a judge says no to */
@@ -246,6 +263,16 @@ void slot_refused(struct sim *s, struct node *n, const struct core_action *a);
 void slots_lapsed(struct sim *s, struct node *n);
 void upgrades_forget(struct sim *s, struct node *n, unsigned name);
 uint32_t slot_usage(const struct node *n, unsigned name);
+
+/* left.c */
+struct left left_of(struct sim *s, const struct core_value *v);
+struct core_value left_value(const struct left *l, uint8_t bytes[CORE_VALUE_MAX]);
+void left_found(struct sim *s, struct node *n, const struct client *c);
+void left_publish(struct sim *s, struct node *n, const struct client *c);
+void left_death(struct sim *s, struct node *n, const struct client *c);
+struct core_value left_give(struct slot *sl, bool *ret_died, uint8_t bytes[CORE_VALUE_MAX]);
+void left_granted(struct sim *s, struct slot *sl, const struct core_action *a);
+void left_adopt(struct slot *sl, const struct ledger_entry *l);
 
 /* judge.c */
 void judge_grant(struct sim *s, struct node *n, const struct core_action *a);

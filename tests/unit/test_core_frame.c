@@ -25,6 +25,34 @@ static struct frame frame_of(enum msg_kind kind)
 		.range = { token_make(5, 4), 100 }, .error = -EINVAL } };
 }
 
+static void both_ways(const struct frame *f, uint32_t size)
+{
+	uint8_t bytes[CORE_FRAME_MAX], again[CORE_FRAME_MAX], bad[CORE_FRAME_MAX];
+	struct frame g;
+	uint32_t n = frame_encode(f, bytes);
+
+	assert_int_equal(n, size);
+	assert_int_equal(frame_length(bytes, 2), n);
+	assert_int_equal(frame_length(bytes, 1), 0);
+	assert_int_equal(frame_decode(bytes, n, &g), 0);
+	assert_int_equal(g.msg.kind, f->msg.kind);
+	assert_true(g.conn == f->conn && msg_peer_same(g.msg.from, f->msg.from) && g.msg.epoch == 5);
+	assert_int_equal(g.msg.value.state, f->msg.value.state);
+	assert_int_equal(frame_encode(&g, again), n);
+	assert_memory_equal(bytes, again, n);
+
+	/* A byte too few or too many, and each single byte gone wrong: refused, or another frame; never read beyond. */
+	assert_int_equal(frame_decode(bytes, n - 1, &g), -EBADMSG);
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(bad, bytes, n);
+		bad[i] ^= 0x81;
+		if (frame_decode(bad, n, &g) == 0) {
+			assert_int_equal(frame_encode(&g, again), n);
+			assert_memory_equal(bad, again, n);
+		}
+	}
+}
+
 static void there_and_back(void **state)
 {
 	(void)state;
@@ -35,31 +63,31 @@ static void there_and_back(void **state)
 	};
 
 	for (unsigned kind = 0; kind <= MSG_MARK; kind++) {
-		uint8_t bytes[CORE_FRAME_MAX], again[CORE_FRAME_MAX];
-		struct frame f = frame_of((enum msg_kind)kind), g;
-		uint32_t n = frame_encode(&f, bytes);
+		struct frame f = frame_of((enum msg_kind)kind);
 
-		assert_int_equal(n, sizes[kind]);
-		assert_int_equal(frame_length(bytes, 2), n);
-		assert_int_equal(frame_length(bytes, 1), 0);
-		assert_int_equal(frame_decode(bytes, n, &g), 0);
-		assert_int_equal(g.msg.kind, kind);
-		assert_true(g.conn == f.conn && msg_peer_same(g.msg.from, f.msg.from) && g.msg.epoch == 5);
-		assert_int_equal(frame_encode(&g, again), n);
-		assert_memory_equal(bytes, again, n);
+		both_ways(&f, sizes[kind]);
+	}
+}
 
-		/* A byte too few or too many, and each single byte gone wrong: refused, or another frame; never read beyond. */
-		assert_int_equal(frame_decode(bytes, n - 1, &g), -EBADMSG);
-		for (uint32_t i = 0; i < n; i++) {
-			uint8_t bad[CORE_FRAME_MAX];
+static void with_values(void **state)
+{
+	(void)state;
+	static const struct { enum msg_kind kind; uint32_t size; } carries[] = {
+		{ MSG_SYNC, 92 + 9 }, { MSG_CLAIM, 92 + 9 }, { MSG_RELEASE, 56 + 9 }, { MSG_GRANT, 68 + 9 }, { MSG_MARK, 48 + 9 },
+	};
+	static const uint16_t lens[] = { 0, 1, 100, CORE_VALUE_MAX };
+	static uint8_t bytes[CORE_VALUE_MAX];
 
-			memcpy(bad, bytes, n);
-			bad[i] ^= 0x81;
-			if (frame_decode(bad, n, &g) == 0) {
-				assert_int_equal(frame_encode(&g, again), n);
-				assert_memory_equal(bad, again, n);
-			}
+	for (unsigned i = 0; i < sizeof carries / sizeof *carries; i++) {
+		struct frame f = frame_of(carries[i].kind);
+
+		for (unsigned k = 0; k < sizeof lens / sizeof *lens; k++) {
+			f.msg.value = (struct core_value){ CORE_VALUE_KNOWN, lens[k], 3, token_make(5, 4), bytes };
+			memset(bytes, (int)k + 1, sizeof bytes);
+			both_ways(&f, carries[i].size + 14 + lens[k]);
 		}
+		f.msg.value = (struct core_value){ .state = CORE_VALUE_LOST };
+		both_ways(&f, carries[i].size);
 	}
 }
 
@@ -105,12 +133,18 @@ static void nonsense(void **state)
 	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_UPGRADE, refused(&f, -EBADMSG);
 	f = frame_of(MSG_REFUSED), f.msg.error = 1, refused(&f, -EBADMSG);
 	f = frame_of(MSG_REIGN), f.msg.shard = 64, refused(&f, -EBADMSG);
+	struct core_value v = { CORE_VALUE_KNOWN, 1, 1, token_make(5, 4), "x" };
+	f = frame_of(MSG_STAMP), f.msg.value = v, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GRANT), f.msg.value = v, f.msg.value.count = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GRANT), f.msg.value = v, f.msg.value.token = 4, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_DIED, refused(&f, -EBADMSG);
+	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
 	bytes[3] = MSG_MARK + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
-	assert_int_equal(frame_length((const uint8_t[]){ 0, 2 }, 2), -EBADMSG);
+	assert_int_equal(frame_length((const uint8_t[]){ 0, 6 }, 2), -EBADMSG);
 }
 
 static void records(void **state)
@@ -179,6 +213,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		{ "each kind of frame is what was put in, and no byte of it can go wrong unnoticed and unbounded", there_and_back, NULL, NULL, NULL },
+		{ "values of all sizes travel with what carries them, and so does their loss", with_values, NULL, NULL, NULL },
 		{ "a frame has the written-down bytes", written_down, NULL, NULL, NULL },
 		{ "what cannot be is not a frame", nonsense, NULL, NULL, NULL },
 		{ "beats, member records and the cluster's map come back as they went", records, NULL, NULL, NULL },

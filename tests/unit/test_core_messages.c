@@ -23,6 +23,7 @@ struct bench {
 	struct rig rig;
 	struct names names;
 	struct peers peers;
+	struct values values;
 	struct msg_queue queue;
 	struct core_actions actions;
 	struct step step;
@@ -37,9 +38,10 @@ static void bench_init(struct bench *b)
 	rig_init(&b->rig);
 	assert_int_equal(names_init(&b->names, &b->rig.core->mem), 0);
 	peers_init(&b->peers, &b->rig.core->mem);
+	values_init(&b->values, &b->rig.core->mem);
 	peers_self(&b->peers)->id = self;
-	master_init(&b->master, &b->rig.core->mem, &b->names, &b->peers);
-	member_init(&b->member, &b->rig.core->mem, &b->names, &b->peers);
+	master_init(&b->master, &b->rig.core->mem, &b->names, &b->peers, &b->values);
+	member_init(&b->member, &b->rig.core->mem, &b->names, &b->peers, &b->values);
 	master_begin(&b->master, self, 0);
 	member_begin(&b->member, self);
 	b->shard = shard_of(KEY, strlen(KEY));
@@ -51,6 +53,7 @@ static void bench_done(struct bench *b)
 	master_done(&b->master);
 	member_done(&b->member);
 	names_done(&b->names);
+	values_done(&b->values);
 	peers_done(&b->peers);
 	rig_done(&b->rig);
 }
@@ -342,7 +345,7 @@ static void grant_crosses_release(void **state)
 	bench_init(&b);
 	member_sync(&b);
 	uint64_t number = member_claims(&b, &m);
-	assert_int_equal(member_release(&b.member, 0, 0, &b.step), 0);
+	assert_int_equal(member_release(&b.member, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { 0, 0 } }, 0, &b.step), 0);
 	assert_int_equal(sent(&b, &m), MSG_RELEASE);
 	member_hears(&b, grant_message(&b, number));
 	assert_int_equal(b.actions.n, 0);
@@ -367,7 +370,7 @@ static void sync_states_everything(void **state)
 	uint64_t number = member_claims(&b, &m);
 	member_hears(&b, grant_message(&b, number));
 	b.actions.n = 0;
-	assert_int_equal(member_release(&b.member, 0, 30, &b.step), 0);
+	assert_int_equal(member_release(&b.member, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { 0, 30 } }, 0, &b.step), 0);
 	assert_int_equal(b.actions.n, 1);
 	assert_int_equal(b.actions.v[0].kind, CORE_ACT_LEDGER_RELEASE);
 	assert_int_equal(sent(&b, &m), MSG_RELEASE);

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What holders leave behind: values, and word of a death (DESIGN S9). Whole cores that are alone, and a master for itself. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/grant.h"
+#include "core_rig.h"
+#include "core/range.h"
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#define KEY "default/a"
+
+static struct core_value text(const char *s, uint64_t token)
+{
+	return (struct core_value){ .state = CORE_VALUE_KNOWN, .len = (uint16_t)strlen(s), .count = 1, .token = token, .bytes = s };
+}
+
+static int leave(struct rig *r, core_ref_t ref, struct core_value v, bool died)
+{
+	return rig_step(r, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { .ref = ref, .used = 1, .value = v, .died = died } });
+}
+
+static const struct core_action *granted(const struct rig *r)
+{
+	for (unsigned i = 0; i < r->actions.n; i++)
+		if (r->actions.v[i].kind == CORE_ACT_GRANT)
+			return &r->actions.v[i];
+	fail_msg("no grant");
+	return NULL;
+}
+
+static void reads(const struct rig *r, const char *s)
+{
+	const struct core_value *v = &granted(r)->name.value;
+
+	assert_int_equal(v->state, s ? CORE_VALUE_KNOWN : CORE_VALUE_NONE);
+	assert_true(!s || (v->len == strlen(s) && !memcmp(v->bytes, s, v->len)));
+}
+
+static struct core_value none = { .state = CORE_VALUE_NONE };
+
+static void next_one_reads(void **state)
+{
+	(void)state;
+	struct rig r;
+	char long_one[CORE_VALUE_MAX + 1];
+
+	rig_open(&r);
+	rig_claim(&r, 0, KEY);
+	reads(&r, NULL);
+	uint64_t token = granted(&r)->name.range.first;
+	assert_int_equal(leave(&r, 0, text("one", token), false), 0);
+	rig_claim(&r, 1, KEY);
+	reads(&r, "one");
+	assert_int_equal(granted(&r)->name.value.token, token);
+
+	/* Whoever leaves nothing leaves what was there. */
+	assert_int_equal(leave(&r, 1, none, false), 0);
+	rig_claim(&r, 2, KEY);
+	reads(&r, "one");
+	token = granted(&r)->name.range.first;
+
+	/* An older version changes nothing; one beyond the range is none. */
+	struct core_value v = text("zero", 1 + ((uint64_t)1 << TOKEN_COUNTER_BITS));
+	v.count = 0;
+	uint64_t end = token + granted(&r)->name.range.count;
+	assert_int_equal(leave(&r, 2, v, false), -EINVAL);
+	assert_int_equal(leave(&r, 2, text("absurd", end), false), -EINVAL);
+	v.count = 1;
+	v.token = token - 1;
+	memset(long_one, 'x', sizeof long_one - 1);
+	long_one[CORE_VALUE_MAX] = 0;
+	assert_int_equal(leave(&r, 2, text(long_one, token), false), 0);
+	rig_claim(&r, 0, KEY);
+	reads(&r, long_one);
+	assert_int_equal(leave(&r, 0, v, false), 0);
+	rig_claim(&r, 0, KEY);
+	reads(&r, long_one);
+	rig_done(&r);
+}
+
+static void downgrade_publishes(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	rig_claim(&r, 0, KEY);
+	uint64_t token = granted(&r)->name.range.first;
+	struct core_event ev = { .kind = CORE_EV_CHANGE, .change = { .ref = 0, .held = 1, .used = 1, .value = text("one", token), .died = true } };
+	assert_int_equal(rig_step(&r, &ev), 0);
+	/* A reader has nothing to publish. */
+	ev.change.held = 0;
+	assert_int_equal(rig_step(&r, &ev), -EINVAL);
+	ev.change.value = none;
+	ev.change.wanted = MSG_WEIGHT_ALL;
+	ev.change.died = false;
+	assert_int_equal(rig_step(&r, &ev), 0);
+	reads(&r, "one");
+	assert_true(granted(&r)->name.lost);
+	rig_done(&r);
+}
+
+static void death_is_told_once(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	rig_claim(&r, 0, KEY);
+	assert_false(granted(&r)->name.lost);
+	assert_int_equal(leave(&r, 0, none, true), 0);
+
+	/* A reader is told, and so is the next writer; then nobody. */
+	struct core_event ev = { .kind = CORE_EV_CLAIM, .claim = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1, .weight = 1 } };
+	assert_int_equal(rig_step(&r, &ev), 0);
+	assert_true(granted(&r)->name.lost);
+	rig_release(&r, 0, 1);
+	rig_claim(&r, 1, KEY);
+	assert_true(granted(&r)->name.lost);
+	assert_int_equal(granted(&r)->name.value.state, CORE_VALUE_NONE);
+	rig_release(&r, 1, 1);
+	rig_claim(&r, 2, KEY);
+	assert_false(granted(&r)->name.lost);
+	rig_done(&r);
+}
+
+/* A restarted node knows what its ledger and segment know; of anything else it says that it may be lost. */
+static void restart(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct core_event ev = { .kind = CORE_EV_ADOPT, .adopt = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1,
+				 .range = { token_make(3, 1), 10 }, .value = text("one", token_make(3, 2)) } };
+
+	rig_init(&r);
+	ev.adopt.value.token = token_make(3, 11);
+	assert_int_equal(rig_step(&r, &ev), -EINVAL);
+	ev.adopt.value.token = token_make(3, 2);
+	assert_int_equal(rig_step(&r, &ev), 0);
+	rig_start(&r, 7, 2);
+	rig_store_map(&r, 1, 7, 1, 3);
+	rig_store_landed(&r, 2);
+	rig_release(&r, 0, 5);
+	rig_claim(&r, 0, KEY);
+	reads(&r, "one");
+	rig_claim(&r, 1, "default/other");
+	assert_int_equal(granted(&r)->name.value.state, CORE_VALUE_LOST);
+	assert_false(granted(&r)->name.lost);
+
+	/* It stays so, until something is published. */
+	uint64_t token = granted(&r)->name.range.first;
+	rig_release(&r, 1, 1);
+	rig_claim(&r, 1, "default/other");
+	assert_int_equal(granted(&r)->name.value.state, CORE_VALUE_LOST);
+	token = granted(&r)->name.range.first;
+	assert_int_equal(leave(&r, 1, text("two", token), false), 0);
+	rig_claim(&r, 1, "default/other");
+	reads(&r, "two");
+	rig_done(&r);
+}
+
+/* Names are remembered for their values, but not without end: then it is said. */
+static void kept_within_bounds(void **state)
+{
+	(void)state;
+	enum { N = MASTER_KEPT + 1 };
+	struct rig r;
+	char key[32];
+	size_t start = 0;
+
+	rig_open(&r);
+	r.silent = true;
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(key, sizeof key, "default/%u", i);
+		assert_int_equal(rig_claim(&r, 0, key), 0);
+		assert_int_equal(granted(&r)->name.value.state, CORE_VALUE_NONE);
+		assert_int_equal(leave(&r, 0, text(key, granted(&r)->name.range.first), false), 0);
+		start = i == 0 ? r.bytes : start;
+	}
+	assert_int_equal(r.core->master.kept, MASTER_KEPT);
+	printf("# %zu bytes for each of %u names that nobody has open\n", (r.bytes - start) / N, MASTER_KEPT);
+	rig_claim(&r, 0, key);
+	assert_int_equal(granted(&r)->name.value.state, CORE_VALUE_LOST);
+	rig_claim(&r, 1, "default/0");
+	reads(&r, "default/0");
+	assert_int_equal(r.core->master.kept, MASTER_KEPT - 1);
+	rig_done(&r);
+}
+
+/* Whatever is refused: nothing has changed, and said again it is as if it had been said once. */
+static void without_memory(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	rig_claim(&r, 0, KEY);
+	uint64_t token = granted(&r)->name.range.first;
+	r.countdown = 0;
+	assert_int_equal(leave(&r, 0, text("a value of some length", token), true), -ENOMEM);
+	r.countdown = -1;
+	assert_int_equal(leave(&r, 0, text("a value of some length", token), true), 0);
+	rig_claim(&r, 0, KEY);
+	reads(&r, "a value of some length");
+	assert_true(granted(&r)->name.lost);
+	rig_done(&r);
+}
+
+/* --- A master for itself --- */
+
+struct bench {
+	struct rig rig;                  /* its memory */
+	struct names names;
+	struct values values;
+	struct peers peers;
+	struct master master;
+	struct msg_queue queue;
+	struct core_actions actions;
+	struct step step;
+	unsigned shard;
+	uint32_t epoch;
+};
+
+static const struct msg_peer self = { 7, 1 };
+
+static void bench_init(struct bench *b)
+{
+	memset(b, 0, sizeof *b);
+	rig_init(&b->rig);
+	assert_int_equal(names_init(&b->names, &b->rig.core->mem), 0);
+	values_init(&b->values, &b->rig.core->mem);
+	peers_init(&b->peers, &b->rig.core->mem);
+	peers_self(&b->peers)->id = self;
+	master_init(&b->master, &b->rig.core->mem, &b->names, &b->peers, &b->values);
+	master_begin(&b->master, self, 0);
+	b->shard = shard_of(KEY, sizeof KEY - 1);
+	b->step = (struct step){ .now = 1000, .actions = &b->actions, .queue = &b->queue };
+}
+
+static void bench_done(struct bench *b)
+{
+	values_collect(&b->values);
+	master_done(&b->master);
+	names_done(&b->names);
+	values_done(&b->values);
+	peers_done(&b->peers);
+	rig_done(&b->rig);
+}
+
+/* As cluster.c does. Returns the last answer; kind -1: none. */
+static struct msg say(struct bench *b, struct msg m)
+{
+	struct msg answer = { .kind = (enum msg_kind)-1 };
+	name_t n;
+
+	m.shard = (uint8_t)b->shard;
+	m.from = m.to = self;
+	m.epoch = b->epoch;
+	if (!m.last && !(m.flags & MSG_FLAG_FIRST) && m.kind != MSG_HANDOVER)
+		m.key = KEY, m.key_len = sizeof KEY - 1;
+	values_collect(&b->values);
+	assert_int_equal(names_make(&b->names, KEY, sizeof KEY - 1, &n), 0);
+	names_at(&b->names, n)->ref = 0;
+	assert_int_equal(master_reserve(&b->master), 0);
+	if (m.value.state == CORE_VALUE_KNOWN)
+		assert_int_equal(value_make(&b->values, &m.value, &m.kept), 0);
+	master_receive(&b->master, &m, &b->step);
+	value_drop(&b->values, m.kept);
+	while (msg_get(&b->queue, &m))
+		answer = m;
+	while (master_work(&b->master, &b->step))
+		while (msg_get(&b->queue, &m))
+			answer = m;
+	return answer;
+}
+
+static void reign(struct bench *b, uint32_t epoch)
+{
+	b->epoch = epoch;
+	master_reign(&b->master, b->shard, epoch, false);
+	master_listed(&b->master, shard_bit(b->shard));
+	say(b, (struct msg){ .kind = MSG_SYNC, .flags = MSG_FLAG_FIRST });
+}
+
+static struct msg synced(struct bench *b)
+{
+	return say(b, (struct msg){ .kind = MSG_SYNC, .last = true });
+}
+
+static struct msg claim(uint64_t number)
+{
+	return (struct msg){ .kind = MSG_CLAIM, .number = number, .wanted = MSG_WEIGHT_ALL };
+}
+
+static struct msg release(enum msg_kind kind, uint64_t number, uint64_t seen, struct core_value v, bool died)
+{
+	return (struct msg){ .kind = kind, .number = number, .seen = seen, .used = 1, .value = v,
+			     .flags = (uint16_t)(MSG_FLAG_OWES | (died ? MSG_FLAG_DIED : 0)) };
+}
+
+static void said_twice(void **state)
+{
+	(void)state;
+	struct bench b;
+
+	bench_init(&b);
+	reign(&b, 1);
+	synced(&b);
+	uint64_t first = say(&b, claim(1)).range.first;
+	assert_int_equal(say(&b, release(MSG_RELEASE, 2, first, text("one", first), true)).kind, MSG_RELEASED);
+	struct msg grant = say(&b, claim(3));
+	assert_true(grant.flags & MSG_FLAG_LOST && grant.value.state == CORE_VALUE_KNOWN && grant.value.len == 3);
+	uint64_t second = grant.range.first;
+	say(&b, release(MSG_RELEASE, 4, second, text("two!", second), false));
+
+	/* The answer to the first had been lost; nothing of it comes back. */
+	assert_int_equal(say(&b, release(MSG_SYNC, 2, first, text("one", first), true)).kind, MSG_RELEASED);
+	grant = say(&b, claim(5));
+	assert_false(grant.flags & MSG_FLAG_LOST);
+	assert_int_equal(grant.value.len, 4);
+	bench_done(&b);
+}
+
+static void heard(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg m;
+
+	bench_init(&b);
+	reign(&b, 1);
+	synced(&b);
+	uint64_t first = say(&b, claim(1)).range.first;
+	m = release(MSG_CLAIM, 2, first, text("one", first), true);
+	m.held = 1;
+	m.range = (struct core_range){ first, 1 };
+	assert_int_equal(say(&b, m).kind, MSG_STAMP);
+	assert_int_equal(say(&b, m).kind, MSG_STAMP);
+	m.flags = 0;
+	assert_int_equal((int)say(&b, m).kind, -1);
+	bench_done(&b);
+}
+
+/* Nobody knows what came after a release that waits for its acknowledgement; whoever holds knows. */
+static void suspect(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg m;
+
+	bench_init(&b);
+	reign(&b, 5);
+	say(&b, release(MSG_SYNC, 2, token_make(4, 1), text("one", token_make(4, 1)), false));
+	synced(&b);
+	m = say(&b, claim(3));
+	assert_int_equal(m.value.state, CORE_VALUE_LOST);
+	assert_true(m.flags & MSG_FLAG_LOST);
+	bench_done(&b);
+
+	bench_init(&b);
+	reign(&b, 5);
+	m = (struct msg){ .kind = MSG_SYNC, .number = 3, .held = 1, .seen = token_make(4, 3), .range = { token_make(4, 3), 1 },
+			  .value = text("two!", token_make(4, 2)) };
+	say(&b, m);
+	say(&b, release(MSG_SYNC, 4, token_make(4, 3), none, false));
+	m.number = 5;
+	say(&b, m);
+	synced(&b);
+	m = (struct msg){ .kind = MSG_CLAIM, .number = 6, .held = 1, .wanted = MSG_WEIGHT_ALL, .seen = token_make(4, 3),
+			  .range = { token_make(4, 3), 1 }, .flags = MSG_FLAG_UPGRADE };
+	m = say(&b, m);
+	assert_int_equal(m.kind, MSG_GRANT);
+	assert_int_equal(m.value.len, 4);
+	assert_false(m.flags & MSG_FLAG_LOST);
+	bench_done(&b);
+}
+
+/* The former master tells; what members know besides is later or not. */
+static void planned(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg mark = { .kind = MSG_MARK, .flags = MSG_FLAG_KNOWN, .value = text("two!", token_make(4, 2)) };
+	struct msg over = { .kind = MSG_HANDOVER, .number = 4, .flags = MSG_FLAG_CLEAN };
+
+	for (unsigned i = 0; i < 5; i++) {
+		bench_init(&b);
+		reign(&b, 5);
+		mark.value = text("two!", token_make(4, 2));
+		mark.number = 0;
+		over.flags = MSG_FLAG_CLEAN;
+		if (i == 2)
+			mark.value = (struct core_value){ .state = CORE_VALUE_LOST };
+		if (i == 3)
+			over.flags |= MSG_FLAG_FORGOT;
+		if (i == 4)
+			mark.number = self.session;      /* and says nothing of it itself */
+		if (i != 3)
+			say(&b, mark);
+		if (i < 3)
+			say(&b, release(MSG_SYNC, 2, token_make(4, 1), text("one", token_make(4, i == 1 ? 3 : 1)), false));
+		say(&b, over);
+		synced(&b);
+		struct msg m = say(&b, claim(3));
+		assert_int_equal(m.value.state, i < 2 ? CORE_VALUE_KNOWN : CORE_VALUE_LOST);
+		assert_int_equal(m.value.len, i == 0 ? 4 : i == 1 ? 3 : 0);
+		assert_int_equal(m.flags & MSG_FLAG_LOST, i == 4 ? MSG_FLAG_LOST : 0);
+		bench_done(&b);
+	}
+}
+
+/* A former master tells what it has, as long as it is the last one. */
+static void tells(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg m, mark = { 0 }, over = { 0 };
+	struct msg_peer other = { 8, 1 };
+
+	bench_init(&b);
+	reign(&b, 1);
+	synced(&b);
+	uint64_t first = say(&b, claim(1)).range.first;
+	say(&b, release(MSG_RELEASE, 2, first, text("one", first), true));
+	master_yield(&b.master, b.shard);
+	master_tell(&b.master, b.shard, other, 2);
+	b.peers.own.id = other;          /* so that what is sent stays in the queue */
+	while (master_tell_work(&b.master, &b.step))
+		while (msg_get(&b.queue, &m))
+			*(m.kind == MSG_MARK ? &mark : &over) = m;
+	assert_true(mark.flags & MSG_FLAG_LOST && mark.flags & MSG_FLAG_KNOWN && !mark.number);
+	assert_true(mark.value.state == CORE_VALUE_KNOWN && mark.value.len == 3);
+	assert_int_equal(over.flags, MSG_FLAG_CLEAN);
+	master_yield(&b.master, b.shard);
+	assert_int_equal(b.master.kept, 0);
+	assert_int_equal(b.master.records.live, 0);
+	b.peers.own.id = self;
+	bench_done(&b);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		{ "the next one reads what the last exclusive holder has published", next_one_reads, NULL, NULL, NULL },
+		{ "whoever becomes a reader publishes, and readers publish nothing", downgrade_publishes, NULL, NULL, NULL },
+		{ "a death is told to the next exclusive holder, once", death_is_told_once, NULL, NULL, NULL },
+		{ "after a restart a value that nobody brought is called lost", restart, NULL, NULL, NULL },
+		{ "values of closed names are kept within bounds, and beyond called lost", kept_within_bounds, NULL, NULL, NULL },
+		{ "a release without memory can be said again", without_memory, NULL, NULL, NULL },
+		{ "a release that is said again brings back neither value nor death", said_twice, NULL, NULL, NULL },
+		{ "what is owed is acknowledged, however often it is said", heard, NULL, NULL, NULL },
+		{ "a suspect reign believes holders, and calls lost what others know", suspect, NULL, NULL, NULL },
+		{ "a planned move forgets nothing", planned, NULL, NULL, NULL },
+		{ "a former master tells values, deaths and what it knew, and then forgets them", tells, NULL, NULL, NULL },
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests_name("core_values", tests, NULL, NULL);
+}
