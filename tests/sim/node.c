@@ -377,6 +377,8 @@ static void restart(struct sim *s, struct event *e)
 	struct node *n = e->node;
 
 	if (n->generation == e->generation && !n->core) {
+		if (!n->host)
+			clients_start(s, n);
 		n->host = true;
 		node_start(s, n, e->a);
 		script_begun(s, n);
@@ -410,8 +412,8 @@ void node_crash(struct sim *s, struct node *n)
 	sim_after(s, sim_random(s, sim_chance(s, 30) ? 4 * SEC : 300 * MSEC), restart, n, !lost, 0);
 }
 
-/* The machine dies, and its clients with it. */
-void node_host_crash(struct sim *s, struct node *n)
+/* The machine dies, and its clients with it, and is back after that span. */
+void node_host_crash(struct sim *s, struct node *n, uint64_t span)
 {
 	if (!n->host)
 		return;
@@ -425,7 +427,7 @@ void node_host_crash(struct sim *s, struct node *n)
 	memset(n->ledger, 0, sizeof n->ledger);
 	clients_kill(s, n);
 	sim_trace(s, "%u: the host dies", n->id);
-	sim_after(s, 500 * MSEC + sim_random(s, 5 * SEC), restart, n, false, 0);
+	sim_after(s, span, restart, n, false, 0);
 }
 
 /* --- Frames in the trace --- */

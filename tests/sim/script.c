@@ -108,7 +108,7 @@ static void fault_one(struct sim *s)
 		/* One, or a rack: those come back one soon after the other. */
 		for (unsigned i = 0, many = sim_chance(s, 20); i < s->nodes; i++)
 			if (many ? sim_chance(s, 60) : &s->node[i] == n && sim_chance(s, 50))
-				node_host_crash(s, &s->node[i]);
+				node_host_crash(s, &s->node[i], 500 * MSEC + sim_random(s, 5 * SEC));
 		return;
 	case 4:
 		partition(s);
@@ -169,64 +169,85 @@ static void calm_death(struct sim *s, struct event *e)
 {
 	if (s->faults) {
 		s->counts->deaths_judged++;
-		node_host_crash(s, any(s));
+		node_host_crash(s, any(s), 500 * MSEC + sim_random(s, 5 * SEC));
 		sim_after(s, 8 * SEC, calm_death, NULL, 0, 0);
 	}
 	sim_event_free(s, e);
 }
 
 /*
- * A storm: sessions begin and end around changes of the map, while some read the map or the list of
- * members late. That is where the two orders of S4 count: session, then map; map, then list.
+ * A storm: sessions end and begin around changes of the map, while some read the map or the list of
+ * members late, or are listed late. That is where the two orders of S4 count: session, then map; map, then
+ * list. So again and again a host dies, its session is ended, and as it comes back another is drained, with
+ * a newcomer that hears late of the map, a master that does, and a next master whose lists are slow.
  */
-static void storm_lags(struct sim *s)
+static void drains_end(struct sim *s)
 {
-	for (unsigned i = 0; i < s->nodes; i++) {
-		s->node[i].list_lag_until = sim_chance(s, 60) ? s->now + sim_random(s, 6 * SEC) : 0;
-		if (sim_chance(s, 15))
-			s->node[i].get_lag_until = s->now + sim_random(s, 2 * SEC);
-	}
+	for (unsigned i = 0; i < s->nodes; i++)
+		if (s->node[i].drains)
+			drain_toggle(s, &s->node[i]);
 }
 
-/* Some node leaves its shards, or gets them back. */
 static void storm_move(struct sim *s, struct event *e)
 {
-	if (s->faults)
-		drain_toggle(s, any(s));
+	if (s->faults && !e->node->drains)
+		drain_toggle(s, e->node);
 	sim_event_free(s, e);
+}
+
+static void newcomer_lags(struct sim *s, struct event *e)
+{
+	e->node->get_lag_until = s->now + 1 * SEC + sim_random(s, 2 * SEC);
+	sim_event_free(s, e);
+}
+
+/* Half a second before the one that was dead is back. */
+static void storm_near(struct sim *s, struct event *e)
+{
+	struct node *newcomer = e->node, *master = any(s);
+	bool record = sim_chance(s, 50);
+
+	sim_event_free(s, e);
+	if (!s->faults)
+		return;
+	if (record) {
+		/* The map changes while the newcomer's record is under way, and its master does not know. */
+		newcomer->record_lag_until = s->now + 2 * SEC;
+		master->get_lag_until = s->now + 1500 * MSEC + sim_random(s, 1500 * MSEC);
+		sim_after(s, 200 * MSEC + sim_random(s, 500 * MSEC), storm_move, master, 0, 0);
+	} else {
+		/* The map changes when the newcomer has begun, and the next master's list is of before. */
+		for (unsigned i = 0; i < s->nodes; i++)
+			if (&s->node[i] != master && &s->node[i] != newcomer && sim_chance(s, 60))
+				s->node[i].list_lag_until = s->now + 1 * SEC + sim_random(s, 1500 * MSEC);
+		sim_after(s, 400 * MSEC + sim_random(s, 700 * MSEC), storm_move, master, 0, 0);
+	}
+	if (sim_chance(s, 30))
+		sim_after(s, sim_random(s, 1500 * MSEC), storm_move, any(s), 0, 0);
 }
 
 static void storm(struct sim *s, struct event *e)
 {
 	if (s->faults) {
-		if (sim_chance(s, 40))
-			node_host_crash(s, any(s));
-		else if (sim_chance(s, 20) && s->node[0].core)
+		struct node *n = any(s);
+		uint64_t span = 2800 * MSEC + sim_random(s, 1200 * MSEC);
+
+		drains_end(s);
+		if (sim_chance(s, 15) && s->node[0].core)
 			node_crash(s, &s->node[0]);
-		else
-			drain_toggle(s, any(s));
-		storm_lags(s);
-		sim_after(s, sim_random(s, 2500 * MSEC), storm, NULL, 0, 0);
+		else if (n->host)
+			node_host_crash(s, n, span);
+		sim_after(s, span - 500 * MSEC, storm_near, n, 0, 0);
+		sim_after(s, span + 2 * SEC + sim_random(s, 1 * SEC), storm, NULL, 0, 0);
 	}
 	sim_event_free(s, e);
 }
 
-/* It has read the map once, and from now on it hears late of what changes. */
-static void newcomer_lags(struct sim *s, struct event *e)
-{
-	e->node->get_lag_until = s->now + sim_random(s, 3 * SEC);
-	sim_event_free(s, e);
-}
-
-/* A daemon has started: as it joins, others move. */
+/* A daemon has started: it reads the map once in time. */
 void script_begun(struct sim *s, struct node *n)
 {
-	if (s->kind != RUN_STORM || !s->faults)
-		return;
-	if (sim_chance(s, 70))
-		sim_after(s, 50 * MSEC + sim_random(s, 400 * MSEC), newcomer_lags, n, 0, 0);
-	for (unsigned i = 0, moves = 1 + (unsigned)sim_random(s, 4); i < moves; i++)
-		sim_after(s, sim_random(s, 1000 * MSEC), storm_move, NULL, 0, 0);
+	if (s->kind == RUN_STORM && s->faults && sim_chance(s, 80))
+		sim_after(s, 30 * MSEC + sim_random(s, 200 * MSEC), newcomer_lags, n, 0, 0);
 }
 
 static void faults_end(struct sim *s, struct event *e)
@@ -236,7 +257,8 @@ static void faults_end(struct sim *s, struct event *e)
 	s->store_down = false;
 	for (unsigned i = 0; i < s->nodes; i++) {
 		s->node[i].store_cut = false;
-		s->node[i].store_lag_until = s->node[i].get_lag_until = s->node[i].list_lag_until = 0;
+		s->node[i].store_lag_until = s->node[i].get_lag_until = s->node[i].list_lag_until =
+			s->node[i].record_lag_until = 0;
 	}
 	sim_trace(s, "faults end");
 	sim_event_free(s, e);
@@ -258,6 +280,7 @@ void script_start(struct sim *s)
 		s->rate[2] = (unsigned)sim_random(s, 10);
 		s->rate[3] = (unsigned)sim_random(s, 30);
 		sim_after(s, 2 * SEC, storm, NULL, 0, 0);
+		sim_after(s, 5 * SEC, storm, NULL, 0, 0);
 		return;
 	}
 	s->rate[0] = (unsigned)sim_random(s, 20);

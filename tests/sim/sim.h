@@ -19,7 +19,7 @@
 #include "core/core.h"
 
 #define NODES_MAX 50
-#define NAMES_MAX 10
+#define NAMES_MAX 24
 #define CLIENTS_MAX 3            /* a node's */
 #define MSEC 1000000ull
 #define SEC (1000 * MSEC)
@@ -44,7 +44,7 @@ enum run_kind {
 	X(losts) X(lapses) X(jeopardies) X(losses) X(reigns) X(drains) X(undrains) X(drained)              \
 	X(conns) X(breaks) X(stale_frames) X(held_back) X(duplicates) X(partitions) X(one_ways) \
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
-	X(store_cuts) X(store_lags) X(late_reads) X(hints)                                                   \
+	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
 	X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged)
@@ -149,7 +149,8 @@ struct node {
 	uint64_t think_max;              /* between two of a client's turns */
 	bool store_cut;
 	uint64_t store_lag_until;        /* its requests and answers may take seconds */
-	uint64_t get_lag_until, list_lag_until; /* answers to its reads of the map, to its lists, may */
+	uint64_t get_lag_until, list_lag_until; /* answers to its reads of the map, to its lists, may; */
+	uint64_t record_lag_until;       /* its member record may be long under way */
 };
 
 struct conn {
@@ -248,7 +249,7 @@ void net_done(struct sim *s);
 /* node.c */
 void node_start(struct sim *s, struct node *n, bool adopt);
 void node_crash(struct sim *s, struct node *n);
-void node_host_crash(struct sim *s, struct node *n);
+void node_host_crash(struct sim *s, struct node *n, uint64_t span);
 void node_give(struct sim *s, struct node *n, const struct core_event *ev);
 bool node_ready(const struct sim *s, const struct node *n);
 void node_inbox(struct sim *s, struct node *n);

@@ -39,10 +39,10 @@ static uint64_t read_lag(struct sim *s, const struct node *n, const struct reque
 	uint64_t until = r->kind == CORE_ACT_STORE_LIST ? n->list_lag_until :
 			 r->kind == CORE_ACT_STORE_GET && !strcmp(r->key, "map") ? n->get_lag_until : 0;
 
-	if (s->now >= until || sim_chance(s, 30))
+	if (s->now >= until || sim_chance(s, 20))
 		return 0;
 	s->counts->late_reads++;
-	return sim_random(s, 1500 * MSEC);
+	return 200 * MSEC + sim_random(s, 1300 * MSEC);
 }
 
 static struct record *record_find(struct sim *s, const char *key)
@@ -235,7 +235,12 @@ void store_request(struct sim *s, struct node *n, const struct core_action *a)
 		later(s, 100 * MSEC + sim_random(s, 500 * MSEC), answered, n, r);
 		return;
 	}
-	later(s, latency(s, n), arrives, n, r);
+	uint64_t span = latency(s, n);
+	if (a->kind == CORE_ACT_STORE_CAS && s->now < n->record_lag_until && !strncmp(r->key, "member/", 7)) {
+		span += 200 * MSEC + sim_random(s, 800 * MSEC);
+		s->counts->late_records++;
+	}
+	later(s, span, arrives, n, r);
 }
 
 void store_done(struct sim *s)

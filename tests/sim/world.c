@@ -134,9 +134,11 @@ static void conf_draw(struct sim *s)
 		.lock_delay = sim_chance(s, 50) ? 300 * MSEC : 0,
 	};
 	s->nodes = sim_chance(s, 5) ? 10 + (unsigned)sim_random(s, NODES_MAX - 9) : 3 + (unsigned)sim_random(s, 4);
-	s->names = 2 + (unsigned)sim_random(s, NAMES_MAX - 1);
+	if (s->kind == RUN_STORM)
+		s->nodes = 5 + (unsigned)sim_random(s, 2);
+	s->names = s->kind == RUN_STORM ? NAMES_MAX : 2 + (unsigned)sim_random(s, 10);
 	for (unsigned i = 0; i < s->names; i++) {
-		snprintf(s->name[i].key, sizeof s->name[i].key, "sim/%u", (unsigned)sim_random(s, 1000) * 10 + i);
+		snprintf(s->name[i].key, sizeof s->name[i].key, "sim/%u", (unsigned)sim_random(s, 1000) * 100 + i);
 		s->name[i].limit = sim_chance(s, 70) ? CORE_WEIGHT_ALL : 1 + (uint32_t)sim_random(s, 6);
 	}
 	for (unsigned i = 0; i < s->nodes; i++) {
@@ -149,7 +151,7 @@ static void conf_draw(struct sim *s)
 		n->offset = sim_random(s, 1000 * SEC) + SEC;
 		n->inbox_end = &n->inbox;
 		/* Where a name is seldom asked for, what is wrong with it is not soon mended by the next who asks. */
-		n->think_max = s->kind == RUN_FLAPS && sim_chance(s, 60) ? 4 * SEC : 150 * MSEC;
+		n->think_max = s->kind == RUN_STORM ? 50 * MSEC : s->kind == RUN_FLAPS && sim_chance(s, 60) ? 4 * SEC : 150 * MSEC;
 	}
 }
 
