@@ -34,6 +34,14 @@ struct signals {
 	} handlers[_NSIG];
 };
 
+#define QUIET_MAX 256
+
+/* Sends that have no completion when they succeed (send.c). */
+struct quiet {
+	struct source *v[QUIET_MAX];
+	unsigned n;
+};
+
 struct loop {
 	struct ring ring;
 	struct sources sources;
@@ -41,6 +49,7 @@ struct loop {
 	struct loop_defer deferred; /* heads of two rings: of this turn, and of the next */
 	struct loop_defer deferred_next;
 	struct signals signals;
+	struct quiet quiet;
 	uint64_t turn;
 	nsec_t now;
 	nsec_t spin;
@@ -60,6 +69,8 @@ void timers_elapsed(struct loop *l); /* the kernel's timeout has completed */
 void defers_init(struct loop *l);
 void defers_run(struct loop *l);
 bool defers_left(const struct loop *l); /* for the next turn */
+
+void sends_settle(struct loop *l); /* after completions have been run */
 
 void signals_init(struct signals *s);
 void signals_done(struct signals *s);

@@ -61,6 +61,7 @@ static unsigned completions_run(struct loop *l)
 		else if (queue[i].tag != TAG_IGNORED)
 			source_complete((struct source *)(uintptr_t)queue[i].tag, &queue[i]);
 	}
+	sends_settle(l);
 	return n;
 }
 
@@ -77,7 +78,8 @@ void loop_free(struct loop *l)
 		bool all = source_flush(l);
 
 		if (l->sources.armed > 0 || !all) {
-			err = ring_enter(&l->ring, all);
+			/* What succeeds quietly would be waited for in vain. */
+			err = ring_enter(&l->ring, all && l->quiet.n == 0);
 			completions_run(l);
 		}
 	}

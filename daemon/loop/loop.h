@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "../units.h"
@@ -35,6 +36,8 @@ struct loop_watch;
 struct loop_recv;
 struct loop_read;
 struct loop_accept;
+struct loop_send;
+struct loop_connect;
 
 /*
  * Needs Linux 6.1. -ENOSYS, -EPERM: there is no io_uring, or it is refused; -EOPNOTSUPP: it is too
@@ -100,6 +103,28 @@ void loop_read_stop(struct loop_read *r);
 int loop_accept_start(struct loop *l, int fd, void (*fn)(void *arg, int fd_or_error), void *arg,
 	struct loop_accept **ret);
 void loop_accept_stop(struct loop_accept *a);
+
+/*
+ * Sends by a stream socket. loop_send() hands over bytes of the caller's making, which are the loop's until
+ * fn gives them back with all of them sent (error 0) or the connection broken; one lot at a time. A
+ * lot that the kernel takes at once wakes nobody: fn is called in the next turn, which may be long after; tell makes it
+ * follow at once. A send that is stopped frees its bytes, from malloc(), when the kernel has let go of them; some
+ * may still be sent.
+ */
+struct loop_bytes {
+	uint32_t n, done; /* to be sent; the loop's own */
+	uint32_t room;    /* the owner's */
+	char data[];
+};
+int loop_send_open(struct loop *l, int fd, void (*fn)(void *arg, struct loop_bytes *b, int error),
+	void *arg, struct loop_send **ret);
+void loop_send(struct loop_send *s, struct loop_bytes *b, bool tell);
+void loop_send_stop(struct loop_send *s);
+
+/* Connects a stream socket; fn is called once, with 0 or a negative errno. */
+int loop_connect_start(struct loop *l, int fd, const struct sockaddr *address, socklen_t n,
+	void (*fn)(void *arg, int error), void *arg, struct loop_connect **ret);
+void loop_connect_stop(struct loop_connect *c);
 
 /*
  * A timer is a part of its owner, which cancels it before it goes. It fires once; those of one

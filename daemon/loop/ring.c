@@ -128,6 +128,12 @@ bool ring_unsubmitted(const struct ring *r)
 	return io_uring_sq_ready(&r->uring) > 0;
 }
 
+bool ring_completions(const struct ring *r)
+{
+	return io_uring_cq_ready(&r->uring) > 0 ||
+	       IO_URING_READ_ONCE(*r->uring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
+}
+
 bool ring_pending(const struct ring *r)
 {
 	return io_uring_cq_ready(&r->uring) > 0 ||

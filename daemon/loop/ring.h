@@ -46,6 +46,7 @@ struct io_uring_sqe *ring_sqe(struct ring *r);
 int ring_enter(struct ring *r, bool wait);
 
 bool ring_unsubmitted(const struct ring *r);
+bool ring_completions(const struct ring *r); /* some are left to be taken, or kept by the kernel */
 /* Whether ring_enter(r, true) would return at once. Reads memory only. */
 bool ring_pending(const struct ring *r);
 unsigned ring_take(struct ring *r, struct completion *ret, unsigned max);

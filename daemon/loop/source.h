@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A source: one request that stands in the kernel and brings events. loop_watch, loop_recv,
- * loop_read and loop_accept are sources, each with a kind of its own. Private to the loop.
+ * loop_read, loop_accept, loop_send and loop_connect are sources, each with a kind of its own. Private
+ * to the loop.
  *
  *     state     kernel has it  on the list  what comes next
  *     FREE           -             -        source_new: RESTING
@@ -32,6 +33,7 @@
 
 struct io_uring_sqe;
 struct loop;
+struct loop_bytes;
 struct completion;
 struct source;
 
@@ -64,6 +66,8 @@ struct source {
 		void (*watch)(void *arg, uint32_t revents);
 		void (*bytes)(void *arg, const void *data, ssize_t n);
 		void (*accept)(void *arg, int fd_or_error);
+		void (*sent)(void *arg, struct loop_bytes *b, int error);
+		void (*connected)(void *arg, int error);
 	} fn;
 	void *arg;
 	void *more; /* the kind's own, from malloc(); freed with the source */

@@ -4,12 +4,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define BEGIN (1000 * NSEC_PER_SEC)
 
-enum kind { WATCH, RECV, READ, ACCEPT };
+enum kind { WATCH, RECV, READ, ACCEPT, SEND, CONNECT };
 
 struct source {
 	struct source *next;
@@ -20,6 +21,11 @@ struct source {
 	void (*bytes)(void *arg, const void *data, ssize_t n);
 	void (*ready)(void *arg, uint32_t revents);
 	void (*accepted)(void *arg, int fd_or_error);
+	void (*sent)(void *arg, struct loop_bytes *b, int error);
+	void (*connected)(void *arg, int error);
+	struct loop_bytes *sending;
+	struct sockaddr_storage address;
+	socklen_t address_n;
 	void *arg;
 	bool ended, stopped;
 };
@@ -56,6 +62,7 @@ void loop_free(struct loop *l)
 
 	for (s = l ? l->sources : NULL; s; s = next) {
 		next = s->next;
+		free(s->sending);
 		free(s);
 	}
 	free(l);
@@ -173,6 +180,49 @@ int loop_accept_start(struct loop *l, int fd, void (*fn)(void *arg, int fd_or_er
 	return 0;
 }
 
+int loop_send_open(struct loop *l, int fd, void (*fn)(void *arg, struct loop_bytes *b, int error), void *arg,
+		   struct loop_send **ret)
+{
+	struct source *s = source_new(l, SEND, fd, arg);
+
+	if (!s)
+		return -ENOMEM;
+	s->sent = fn;
+	*ret = (struct loop_send *)s;
+	return 0;
+}
+
+void loop_send(struct loop_send *handle, struct loop_bytes *b, bool tell)
+{
+	(void)tell;
+	b->done = 0;
+	((struct source *)handle)->sending = b;
+}
+
+int loop_connect_start(struct loop *l, int fd, const struct sockaddr *address, socklen_t n, void (*fn)(void *arg, int error),
+		       void *arg, struct loop_connect **ret)
+{
+	struct source *s = source_new(l, CONNECT, fd, arg);
+
+	if (!s)
+		return -ENOMEM;
+	memcpy(&s->address, address, n);
+	s->address_n = n;
+	s->connected = fn;
+	*ret = (struct loop_connect *)s;
+	return 0;
+}
+
+void loop_send_stop(struct loop_send *s)
+{
+	source_stop(s);
+}
+
+void loop_connect_stop(struct loop_connect *c)
+{
+	source_stop(c);
+}
+
 void loop_unwatch(struct loop_watch *w)
 {
 	source_stop(w);
@@ -219,11 +269,34 @@ static bool source_bytes(struct source *s)
 	return true;
 }
 
+static bool source_send(struct source *s)
+{
+	struct loop_bytes *b = s->sending;
+	ssize_t n = b ? send(s->fd, b->data + b->done, b->n - b->done, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
+
+	if (!b || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+		return false;
+	if (n > 0)
+		b->done += (uint32_t)n;
+	if (n < 0 || b->done == b->n) {
+		s->sending = NULL;
+		s->sent(s->arg, b, n < 0 ? -errno : 0);
+	}
+	return true;
+}
+
 static bool source_turn(struct source *s)
 {
 	struct pollfd p = { s->fd, (short)(s->kind == WATCH ? s->events : POLLIN), 0 };
 	int fd;
 
+	if (s->kind == SEND)
+		return source_send(s);
+	if (s->kind == CONNECT) {
+		s->ended = true;
+		s->connected(s->arg, connect(s->fd, (struct sockaddr *)&s->address, s->address_n) < 0 ? -errno : 0);
+		return true;
+	}
 	if (poll(&p, 1, 0) <= 0)
 		return false;
 	switch (s->kind) {
@@ -240,6 +313,9 @@ static bool source_turn(struct source *s)
 			return false;
 		s->accepted(s->arg, fd < 0 ? -errno : fd);
 		return fd >= 0;
+	case SEND:
+	case CONNECT:
+		break;
 	}
 	return false;
 }
@@ -257,6 +333,7 @@ static unsigned sources_turn(struct loop *l)
 			continue;
 		}
 		*at = s->next;
+		free(s->sending);
 		free(s);
 	}
 	return n;
