@@ -113,7 +113,8 @@ void loop_accept_stop(struct loop_accept *a);
  */
 struct loop_bytes {
 	uint32_t n, done; /* to be sent; the loop's own */
-	uint32_t room;    /* the owner's */
+	uint32_t room;    /* these two are the owner's */
+	struct loop_bytes *next;
 	char data[];
 };
 int loop_send_open(struct loop *l, int fd, void (*fn)(void *arg, struct loop_bytes *b, int error),

@@ -38,11 +38,11 @@ struct tls_keys;
 #define NET_PROTOCOL_MAX 1
 #define NET_NAME_MAX 64          /* bytes: of nodes and clusters */
 #define NET_FRAME_MIN 32         /* a frame begins with its length, u16 little-endian */
-#define NET_FRAME_MAX 448
+#define NET_FRAME_MAX 1472
 #define NET_LISTEN_MAX 8
 
 /* The limits; net_options may set others. What meets one is disconnected or refused, logged and counted. */
-#define NET_QUEUE_MAX (4u << 20) /* bytes for one peer that the kernel has not taken yet */
+#define NET_QUEUE_MAX (64u << 20) /* bytes for one peer that the kernel has not taken yet */
 #define NET_HALF_OPEN_MAX 64     /* accepted, not greeted yet: the oldest makes room */
 #define NET_ADDRESS_MAX 128      /* accepted from one address (IPv6: one /64) */
 #define NET_PEERS_MAX 2048       /* sessions known: linked, or connected by themselves */
@@ -91,7 +91,7 @@ void net_session(struct net *n, uint64_t session, uint32_t incarnation);
  */
 int net_link(struct net *n, uint64_t session, const char *address);
 
-/* CORE_ACT_UNLINK: that session has ended. What it says from now on is refused as long as it stays connected. */
+/* CORE_ACT_UNLINK: that session has ended. */
 void net_unlink(struct net *n, uint64_t session);
 
 /*
@@ -99,6 +99,9 @@ void net_unlink(struct net *n, uint64_t session);
  * A frame for a connection that is not up any more is dropped.
  */
 void net_send(struct net *n, uint64_t session, uint64_t conn, const void *bytes, uint32_t frame_n);
+
+/* The most that waits for any one peer, bytes. Who has much to say (all leases, to a new master) says it in parts, and goes on when this is low. */
+uint32_t net_backlog(const struct net *n);
 
 /* From links_on_change(): connections that it concerns are reset or probed at once, and dialled anew. */
 void net_link_event(struct net *n, const struct links_event *ev);

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "net_rig.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "../../daemon/net/address.h"
+
+static void link_up(void *arg, uint64_t session, uint32_t incarnation, uint64_t conn)
+{
+	struct side *s = arg;
+
+	assert_true(s->conn == 0 || s->peer != session);         /* one at a time */
+	if (s->ups < 64)
+		s->conns[s->ups] = conn;
+	s->ups++;
+	s->peer = session;
+	s->peer_incarnation = incarnation;
+	s->conn = conn;
+	s->up_at = boottime();
+}
+
+static void link_down(void *arg, uint64_t session, uint64_t conn)
+{
+	struct side *s = arg;
+
+	s->downs++;
+	s->down_at = boottime();
+	if (s->peer == session && s->conn == conn)
+		s->conn = 0;
+	if (s->unlink_when_down)
+		net_unlink(s->net, session);
+}
+
+static int receive(void *arg, uint64_t session, uint64_t conn, const void *bytes, uint32_t n)
+{
+	struct side *s = arg;
+
+	(void)session, (void)conn;
+	s->frames++;
+	s->frame_n = n;
+	memcpy(s->frame, bytes, n);
+	for (uint32_t i = 2; i < n; i++)
+		s->frame_sum += ((const uint8_t *)bytes)[i];
+	return s->refuse_frames ? -EBADMSG : 0;
+}
+
+static void say(void *arg, enum log_level level, const char *text)
+{
+	struct side *s = arg;
+
+	(void)level;
+	if (getenv("NET_TRACE"))
+		fprintf(stderr, "%s: %s\n", s->name, text);
+	if (s->log_n < LENGTH(s->log))
+		snprintf(s->log[s->log_n++], sizeof s->log[0], "%s", text);
+}
+
+void side_open_in(struct loop *l, struct side *s, const char *name, uint64_t session, const struct tls_keys *keys,
+		  const char *where, const struct net_options *more)
+{
+	static const struct net_ops ops = { link_up, link_down, receive, say };
+	struct net_options o = more ? *more : (struct net_options){ .cluster = "test" };
+	char why[256] = "";
+	int r;
+
+	loop = l;
+	*s = (struct side){ .name = name, .session = session, .incarnation = 1 };
+	o.node = name;
+	o.cluster = o.cluster ? o.cluster : "test";
+	o.ttl = o.ttl ? o.ttl : TTL;
+	o.keys = keys;
+	assert_int_equal(net_create(loop, &o, &ops, s, &s->net), 0);
+	if (!where || *where) {
+		r = net_listen(s->net, where ? where : "127.0.0.1:0", why);
+		if (r < 0)
+			fprintf(stderr, "%s\n", why);
+		assert_int_equal(r, 0);
+	}
+	net_session(s->net, session, 1);
+}
+
+void side_session(struct side *s, uint64_t session, uint32_t incarnation)
+{
+	s->conn = 0;                             /* without a callback */
+	net_session(s->net, session, incarnation);
+}
+
+void side_close(struct side *s)
+{
+	net_free(s->net);
+	s->net = NULL;
+}
+
+const char *side_address(const struct side *s)
+{
+	return net_listen_address(s->net, 0);
+}
+
+bool side_said(const struct side *s, const char *text)
+{
+	for (unsigned i = 0; i < s->log_n; i++)
+		if (strstr(s->log[i], text))
+			return true;
+	return false;
+}
+
+void side_show_log(const struct side *s)
+{
+	for (unsigned i = 0; i < s->log_n; i++)
+		fprintf(stderr, "%s: %s\n", s->name, s->log[i]);
+}
+
+void frame_make(uint8_t *ret, uint32_t n, uint8_t fill)
+{
+	memset(ret, fill, n);
+	ret[0] = (uint8_t)n;
+	ret[1] = (uint8_t)(n >> 8);
+}
+
+int raw_dial(const struct side *s)
+{
+	union address a;
+	int fd;
+
+	assert_int_equal(address_parse(side_address(s), &a), 0);
+	fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, &a.any, address_size(&a)), 0);
+	return fd;
+}
+
+int raw_read(int fd, void *buf, size_t n, nsec_t span)
+{
+	nsec_t end = boottime() + span;
+	size_t got = 0;
+
+	while (boottime() < end && got < n) {
+		ssize_t r = recv(fd, (char *)buf + got, n - got, MSG_DONTWAIT);
+
+		if (r == 0 || (r < 0 && errno == ECONNRESET))
+			return (int)got;
+		if (r > 0)
+			got += (size_t)r;
+		else
+			run_for(2 * NSEC_PER_MSEC);
+	}
+	return got ? (int)got : -ETIMEDOUT;
+}
+
+struct look {
+	uint64_t session;
+	struct net_peer_info *ret;
+	bool found;
+};
+
+static void look_at(void *arg, const struct net_peer_info *p)
+{
+	struct look *l = arg;
+
+	if (p->session == l->session) {
+		*l->ret = *p;
+		l->found = true;
+	}
+}
+
+void peer_of(const struct side *s, uint64_t session, struct net_peer_info *ret)
+{
+	struct look l = { session, ret, false };
+
+	net_each(s->net, look_at, &l);
+	assert_true(l.found);
+}

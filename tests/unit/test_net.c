@@ -1,0 +1,671 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Connections between nodes in plain text on loopback: greeting, frames, limits, loss. TLS: test_net_tls. */
+#include "net_rig.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "../../daemon/core/core.h"
+#include "../../daemon/core/frame.h"
+#include "../../daemon/net/greet.h"
+#include "../../daemon/net/pulse.h"
+#include "../../daemon/net/resolve.h"
+
+_Static_assert(NET_FRAME_MAX == CORE_FRAME_MAX, "the core's frames fit");
+_Static_assert(NET_FRAME_MIN == FRAME_HEAD && NET_FRAME_MIN > PULSE_BYTES, "a beat is told from a frame by its length");
+
+#define A 100
+#define B 200
+
+static struct side a, b;
+
+static void open_two(void)
+{
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	side_open(&b, "beta", B, NULL, NULL, NULL);
+}
+
+static void link_two(void)
+{
+	assert_int_equal(net_link(a.net, B, side_address(&b)), 0);
+	assert_int_equal(net_link(b.net, A, side_address(&a)), 0);
+}
+
+static void close_two(void)
+{
+	side_close(&a);
+	side_close(&b);
+}
+
+/* --- Coming up --- */
+
+static void both_dial_and_one_connection_stays(void **state)
+{
+	struct net_peer_info i;
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	run_for(700 * NSEC_PER_MSEC);
+	assert_int_equal(a.conn, b.conn);
+	assert_int_equal(a.ups - a.downs, 1);
+	assert_int_equal(b.ups - b.downs, 1);
+	assert_int_equal(a.peer, B);
+	assert_int_equal(b.peer, A);
+	assert_int_equal(a.peer_incarnation, 1);
+	peer_of(&a, B, &i);
+	assert_int_equal(i.state, NET_UP);
+	assert_string_equal(i.node, "beta");
+	assert_string_equal(i.security, "plain text");
+	assert_int_equal(i.protocol, 1);
+	assert_true(i.rtt > 0 && i.rtt < 300 * NSEC_PER_MSEC);
+	assert_true(side_said(&a, "connected to beta (127.0.0.1:"));
+	close_two();
+}
+
+/* Both dial in the same turn, again and again: whatever crosses, both ends agree on one, which stays. */
+static void dials_that_cross_leave_one(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		open_two();
+		link_two();
+		/* an address, or a link, that has come makes both dial at once */
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(net_link(b.net, A, i & 1 ? "127.0.0.1:1" : side_address(&a)), 0);
+			side_session(&b, B, 1);
+			run_for((nsec_t)round * 50 * NSEC_PER_USEC);
+		}
+		assert_int_equal(net_link(b.net, A, side_address(&a)), 0);
+		run_until(a.conn && a.conn == b.conn && a.ups);
+		int ups = b.ups;
+
+		run_for(50 * NSEC_PER_MSEC);
+		assert_int_equal(a.conn, b.conn);
+		assert_int_equal(b.ups, ups);
+		close_two();
+	}
+}
+
+static void later_connection_has_a_higher_number(void **state)
+{
+	uint64_t last;
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	for (uint32_t i = 2; i < 6; i++) {
+		last = a.conn;
+		side_session(&a, A, i);        /* started anew, says the greeting */
+		run_until(a.conn && b.conn == a.conn);
+		assert_true(a.conn > last);
+		assert_int_equal(b.peer_incarnation, i);
+	}
+	assert_int_equal(b.downs, 4);            /* b was told of each, a of none */
+	assert_int_equal(a.downs, 0);
+	last = a.conn;
+	side_close(&a);                          /* really anew: it knows nothing of earlier numbers */
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	side_session(&a, A, 6);
+	assert_int_equal(net_link(a.net, B, side_address(&b)), 0);
+	run_until(a.conn && b.conn == a.conn);
+	assert_true(a.conn > last);
+	close_two();
+}
+
+static void only_who_was_told_to_dials(void **state)
+{
+	(void)state;
+	open_two();
+	assert_int_equal(net_link(b.net, A, side_address(&a)), 0);       /* the higher session: a little later */
+	run_until(a.conn && b.conn);
+	close_two();
+
+	open_two();
+	assert_int_equal(net_link(a.net, B, NULL), 0);
+	run_for(50 * NSEC_PER_MSEC);
+	assert_int_equal(a.ups, 0);
+	close_two();
+}
+
+static void a_name_is_resolved_beside_the_loop(void **state)
+{
+	char text[64];
+
+	(void)state;
+	open_two();
+	snprintf(text, sizeof text, "localhost.:%s", strchr(side_address(&b), ':') + 1);
+	assert_int_equal(net_link(a.net, B, text), 0);
+	assert_int_equal(net_link(a.net, 999, "no-such-host.invalid:7420"), 0);
+	run_until(side_said(&a, "its name cannot be resolved"));
+	run_until(a.conn || side_said(&a, "localhost"));         /* where localhost. has no name server */
+	assert_int_equal(net_link(a.net, B, "not an address"), -EINVAL);
+	close_two();
+}
+
+/* --- Frames --- */
+
+static void frames_of_a_turn_go_out_in_one_send(void **state)
+{
+	struct net_peer_info before, after;
+	uint8_t f[NET_FRAME_MAX];
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	peer_of(&a, B, &before);
+	for (unsigned i = 0; i < 100; i++) {
+		frame_make(f, 32 + i, (uint8_t)i);
+		net_send(a.net, B, a.conn, f, 32 + i);
+	}
+	run_until(b.frames == 100);
+	assert_int_equal(b.frame_n, 131);
+	assert_memory_equal(b.frame, f, 131);
+	peer_of(&a, B, &after);
+	assert_int_equal(after.frames_out - before.frames_out, 100);
+	assert_true(after.sends - before.sends <= 2);    /* a beat may have gone out meanwhile */
+	net_send(a.net, B, a.conn - 2, f, 131);          /* an older connection's */
+	net_send(a.net, 12345, a.conn, f, 131);          /* nobody's */
+	run_for(20 * NSEC_PER_MSEC);
+	assert_int_equal(b.frames, 100);
+	close_two();
+}
+
+static void much_arrives_whole_and_in_order(void **state)
+{
+	uint64_t sum = 0;
+	uint8_t f[NET_FRAME_MAX];
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	for (unsigned i = 0; i < 40000; i++) {
+		uint32_t n = 32 + (i * 37) % 417;
+
+		frame_make(f, n, (uint8_t)(i * 11));
+		sum += (uint64_t)(n - 2) * (uint8_t)(i * 11);
+		net_send(a.net, B, a.conn, f, n);
+	}
+	assert_true(net_backlog(a.net) > 1000000);
+	run_until(b.frames == 40000);
+	assert_true(b.frame_sum == sum);
+	assert_int_equal(a.downs + b.downs, 0);
+	close_two();
+}
+
+static void what_is_no_frame_closes_the_connection(void **state)
+{
+	uint8_t f[NET_FRAME_MAX];
+	uint64_t first;
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	first = a.conn;
+	b.refuse_frames = 1;                     /* the core knows better than the length */
+	frame_make(f, 40, 1);
+	net_send(a.net, B, a.conn, f, 40);
+	run_until(b.downs == 1);
+	assert_true(side_said(&b, "no frame of this protocol"));
+	b.refuse_frames = 0;
+	run_until(a.conn > first && a.conn == b.conn);
+	close_two();
+}
+
+/* --- Strangers --- */
+
+static size_t hello_make(uint8_t *buf, struct greeting *g)
+{
+	g->kind = g->kind ? g->kind : GREET_HELLO;
+	g->version_min = g->version_min ? g->version_min : 1;
+	g->version_max = g->version_max ? g->version_max : 1;
+	g->incarnation = g->incarnation ? g->incarnation : 1;
+	if (!g->cluster[0])
+		strcpy(g->cluster, "test");
+	strcpy(g->node, "stranger");
+	return greet_encode(g, buf);
+}
+
+/* The reason of the refusal, 0 after a WELCOME, negative: no greeting came back. */
+static int try_hello(struct greeting g, struct greeting *ret, int *ret_fd)
+{
+	uint8_t buf[GREET_MAX];
+	size_t n = hello_make(buf, &g);
+	int fd = raw_dial(&a), r;
+
+	assert_int_equal(send(fd, buf, n, 0), n);
+	r = raw_read(fd, buf, GREET_HEAD, NSEC_PER_SEC);
+	if (r == GREET_HEAD) {
+		int length = greet_length(buf, GREET_HEAD);
+
+		assert_true(length > GREET_HEAD);
+		assert_int_equal(raw_read(fd, buf + GREET_HEAD, (size_t)length - GREET_HEAD, NSEC_PER_SEC), length - GREET_HEAD);
+		assert_int_equal(greet_decode(buf, (size_t)length, 1, 255, ret), 0);
+		r = ret->kind == GREET_REFUSED ? ret->reason : 0;
+	}
+	if (ret_fd)
+		*ret_fd = fd;
+	else
+		close(fd);
+	return r;
+}
+
+static void greetings_are_refused_with_a_reason_on_both_sides(void **state)
+{
+	struct greeting g;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A, .version_min = 2, .version_max = 3 }, &g, NULL), GREET_VERSION);
+	assert_non_null(strstr(g.text, "alpha speaks protocol 1 to 1, you speak 2 to 3"));
+	assert_true(side_said(&a, "it speaks protocol 2 to 3, this node 1 to 1: upgrade the older"));
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A, .cluster = "other" }, &g, NULL), GREET_CLUSTER);
+	assert_non_null(strstr(g.text, "alpha is of cluster test, you are of other"));
+	assert_true(side_said(&a, "stranger is of cluster other, this node of test"));
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A + 1 }, &g, NULL), GREET_SESSION);
+	assert_int_equal(try_hello((struct greeting){ .session = A, .to = A }, &g, NULL), GREET_SELF);
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A, .conn = UINT64_MAX }, &g, NULL), GREET_SUPERSEDED);
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A, .version_max = 9 }, &g, NULL), 0);
+	assert_int_equal(g.version_max, 1);
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A, .incarnation = 3 }, &g, NULL), 0);
+	assert_int_equal(a.ups, 0);
+	side_session(&a, 0, 0);
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A }, &g, NULL), GREET_NOT_YET);
+	side_close(&a);
+}
+
+/* As a dialler hears it. */
+static void refusal_is_logged_by_who_was_refused(void **state)
+{
+	const struct net_options other = { .cluster = "other" };
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	side_open(&b, "beta", B, NULL, NULL, &other);
+	assert_int_equal(net_link(a.net, B, side_address(&b)), 0);
+	run_until(side_said(&a, "it refuses: beta is of cluster other, you are of test"));
+	assert_true(side_said(&b, "alpha is of cluster test, this node of other"));
+	run_for(300 * NSEC_PER_MSEC);
+	assert_int_equal(a.log_n, 1);            /* said once, tried often */
+	close_two();
+}
+
+static void ready_say(int fd, uint64_t conn)
+{
+	struct greeting g = { .kind = GREET_READY, .version_min = 1, .version_max = 1, .conn = conn };
+	uint8_t buf[GREET_MAX];
+	size_t n = greet_encode(&g, buf);
+
+	assert_int_equal(send(fd, buf, n, 0), n);
+}
+
+/* A peer of the test's own hand that is up. */
+static int raw_up(uint64_t session, uint64_t *ret_conn)
+{
+	struct greeting g;
+	int fd, ups = a.ups;
+
+	assert_int_equal(try_hello((struct greeting){ .session = session, .to = A, .conn = ret_conn ? *ret_conn : 0 }, &g, &fd), 0);
+	ready_say(fd, g.conn);
+	run_until(a.ups == ups + 1);
+	if (ret_conn)
+		*ret_conn = g.conn;
+	return fd;
+}
+
+static void broken_streams_close_the_connection(void **state)
+{
+	static const struct { uint16_t length; const char *what; } bad[] = {
+		{ 0, "none" }, { 1, "one" }, { 27, "below a beat" }, { 29, "between beat and frame" }, { 31, "below a frame" },
+		{ NET_FRAME_MAX + 1, "above a frame" }, { 65535, "far above" },
+	};
+	uint8_t buf[64] = { 0 };
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	for (size_t i = 0; i < LENGTH(bad); i++) {
+		uint64_t conn = 0;
+		int fd = raw_up(7 + i, &conn);
+
+		buf[0] = (uint8_t)bad[i].length;
+		buf[1] = (uint8_t)(bad[i].length >> 8);
+		assert_int_equal(send(fd, buf, 1, 0), 1);
+		run_for(3 * NSEC_PER_MSEC);
+		assert_int_equal(a.downs, i);
+		assert_int_equal(send(fd, buf + 1, 1, 0), 1);
+		run_until(a.downs == (int)i + 1);
+		close(fd);
+	}
+	assert_true(side_said(&a, "no frame of this protocol (a length of 65535)"));
+	side_close(&a);
+}
+
+static void what_is_no_greeting_is_refused(void **state)
+{
+	static const struct { char bytes[24]; size_t n; } texts[] = {
+		{ "GET / HTTP/1.1\r\n\r\n", 18 }, { "dlock\0\r\n\xff\xff", 16 }, { "dlock\0\r\n\x05\0", 16 }, { "\x16\x03\x01\x02\x00", 5 },
+	};
+	struct net_stats st;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	for (size_t i = 0; i < LENGTH(texts); i++) {
+		char buf[GREET_MAX];
+		int fd = raw_dial(&a), r;
+
+		assert_true(send(fd, texts[i].bytes, texts[i].n, 0) > 0);
+		r = raw_read(fd, buf, sizeof buf, NSEC_PER_SEC);
+		if (i < 3)
+			assert_int_equal(r, 0);
+		else
+			assert_memory_equal(buf, "dlock", 5);    /* who speaks TLS gets an answer that tells it */
+		close(fd);
+	}
+	assert_true(side_said(&a, "does not speak dlock's protocol"));
+	assert_true(side_said(&a, "it speaks TLS, and this node has no key"));
+	net_stats(a.net, &st);
+	assert_int_equal(st.refused, 4);
+	side_close(&a);
+}
+
+static void greeting_arrives_byte_by_byte(void **state)
+{
+	struct greeting hello = { .session = 7, .to = A }, g;
+	uint8_t buf[GREET_MAX + 100], beat[PULSE_BYTES];
+	struct pulse p;
+	size_t n;
+	int fd, r;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	n = hello_make(buf, &hello);
+	fd = raw_dial(&a);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(send(fd, buf + i, 1, 0), 1);
+		run_for(NSEC_PER_MSEC / 2);
+	}
+	r = raw_read(fd, buf, sizeof buf, 50 * NSEC_PER_MSEC);
+	assert_int_equal(greet_decode(buf, (size_t)r, 1, 1, &g), 0);
+	/* READY, a beat and the beginning of a frame at once; then the rest of it byte by byte */
+	g = (struct greeting){ .kind = GREET_READY, .version_min = 1, .version_max = 1, .conn = g.conn };
+	n = greet_encode(&g, buf);
+	pulse_begin(&p, boottime());
+	pulse_encode(&p, boottime(), false, beat);
+	memcpy(buf + n, beat, sizeof beat);
+	n += sizeof beat;
+	frame_make(buf + n, 40, 9);
+	assert_int_equal(send(fd, buf, n + 1, 0), n + 1);
+	run_until(a.conn);
+	for (size_t i = 1; i < 40; i++) {
+		assert_int_equal(a.frames, 0);
+		assert_int_equal(send(fd, buf + n + i, 1, 0), 1);
+		run_for(NSEC_PER_MSEC / 2);
+	}
+	run_until(a.frames == 1);
+	assert_int_equal(a.frame_n, 40);
+	assert_memory_equal(a.frame, buf + n, 40);
+	close(fd);
+	side_close(&a);
+}
+
+static void half_open_connections_are_limited_and_timed(void **state)
+{
+	const struct net_options few = { .cluster = "test", .half_open_max = 4, .address_max = 8 };
+	struct net_stats st;
+	struct greeting g;
+	char c;
+	int fd[6], r;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, &few);
+	for (int i = 0; i < 6; i++) {
+		fd[i] = raw_dial(&a);
+		run_for(5 * NSEC_PER_MSEC);
+	}
+	net_stats(a.net, &st);
+	assert_int_equal(st.half_open, 4);
+	assert_int_equal(st.over_half_open, 2);
+	assert_true(raw_read(fd[0], &c, 1, 100 * NSEC_PER_MSEC) == 0);   /* the oldest made room */
+	assert_true(raw_read(fd[5], &c, 1, 20 * NSEC_PER_MSEC) < 0);
+	assert_int_equal(try_hello((struct greeting){ .session = 7, .to = A }, &g, &r), 0);      /* who greets gets in */
+	close(r);
+	for (int i = 0; i < 6; i++)
+		close(fd[i]);
+	run_for(20 * NSEC_PER_MSEC);
+	net_stats(a.net, &st);
+	assert_int_equal(st.half_open, 0);
+	for (int i = 0; i < 3; i++) {            /* one that sends a byte now and then is not waited for */
+		fd[i] = raw_dial(&a);
+		assert_int_equal(send(fd[i], "d", 1, 0), 1);
+	}
+	run_for(NET_GREET_SPAN + 300 * NSEC_PER_MSEC);
+	net_stats(a.net, &st);
+	assert_int_equal(st.half_open, 0);
+	assert_true(side_said(&a, "did not finish the greeting in time"));
+	close_all(fd, 3);
+	side_close(&a);
+}
+
+static void connections_from_one_address_are_limited(void **state)
+{
+	const struct net_options few = { .cluster = "test", .address_max = 3 };
+	struct net_stats st;
+	int fd[5];
+	char c;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, &few);
+	for (int i = 0; i < 3; i++)
+		fd[i] = raw_up(10 + (uint64_t)i, NULL);
+	fd[3] = raw_dial(&a);
+	assert_int_equal(raw_read(fd[3], &c, 1, NSEC_PER_SEC), 0);
+	net_stats(a.net, &st);
+	assert_int_equal(st.over_address, 1);
+	assert_int_equal(a.downs, 0);
+	assert_true(side_said(&a, "3 connections from that address already"));
+	close_all(fd, 4);
+	side_close(&a);
+}
+
+/* --- Loss --- */
+
+static void who_does_not_read_is_disconnected_at_the_limit(void **state)
+{
+	const struct net_options small = { .cluster = "test", .queue_max = 300000 };
+	struct net_stats st;
+	uint8_t f[NET_FRAME_MAX];
+	uint64_t conn = 0;
+	int fd;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, &small);
+	fd = raw_up(7, &conn);
+	frame_make(f, 400, 5);
+	for (int i = 0; i < 20000 && !a.downs; i++) {
+		net_send(a.net, 7, conn, f, 400);
+		if (i % 500 == 0)
+			run_for(200 * NSEC_PER_USEC);
+	}
+	run_until(a.downs == 1);
+	net_stats(a.net, &st);
+	assert_int_equal(st.over_queue, 1);
+	assert_true(side_said(&a, "the limit is 300000"));
+	close(fd);
+	side_close(&a);
+}
+
+/* It takes our bytes and says things, but never that it has heard us: one direction is lost. */
+static void silence_in_one_direction_is_noticed(void **state)
+{
+	struct pulse p;
+	uint8_t beat[PULSE_BYTES];
+	nsec_t begin = boottime();
+	int fd;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	fd = raw_up(7, NULL);
+	while (!a.downs && boottime() < begin + 3 * NSEC_PER_SEC) {
+		pulse_begin(&p, boottime());
+		pulse_encode(&p, boottime(), false, beat);
+		send(fd, beat, sizeof beat, MSG_NOSIGNAL);
+		run_for(20 * NSEC_PER_MSEC);
+	}
+	assert_int_equal(a.downs, 1);
+	assert_true(a.down_at - a.up_at >= net_silence(TTL));
+	assert_true(a.down_at - a.up_at < net_silence(TTL) * 2);
+	assert_true(side_said(&a, "lets one direction only through"));
+	close(fd);
+	side_close(&a);
+}
+
+static void live_connection_stays_while_nothing_is_said(void **state)
+{
+	struct net_peer_info i;
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	peer_of(&a, B, &i);
+	run_for(5 * net_silence(TTL));
+	assert_int_equal(a.downs + b.downs, 0);
+	peer_of(&a, B, &i);
+	assert_int_equal(i.frames_in + i.frames_out, 0);
+	assert_true(i.sends < 60);
+	assert_true(boottime() - i.heard < net_silence(TTL));
+	close_two();
+}
+
+/* The process itself stood still: that is nobody else's silence. */
+static void own_pause_is_nobodys_silence(void **state)
+{
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	run_for(50 * NSEC_PER_MSEC);
+	usleep(3 * (useconds_t)(net_silence(TTL) / NSEC_PER_USEC));
+	run_for(net_silence(TTL));
+	assert_int_equal(a.downs + b.downs, 0);
+	close_two();
+}
+
+static void lost_peer_is_dialled_until_it_is_back(void **state)
+{
+	char address[ADDRESS_TEXT_MAX];
+	struct net_peer_info i;
+	uint64_t last;
+
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	last = a.conn;
+	snprintf(address, sizeof address, "%s", side_address(&b));
+	side_close(&b);
+	run_until(a.downs == 1);
+	run_until(side_said(&a, "nothing listens there"));
+	peer_of(&a, B, &i);
+	assert_int_equal(i.state, NET_WAITING);
+	assert_non_null(strstr(i.last_error, "nothing listens there"));
+	run_for(500 * NSEC_PER_MSEC);
+	side_open(&b, "beta", B, NULL, address, NULL);
+	side_session(&b, B, 2);
+	run_until(a.conn && a.conn == b.conn);
+	assert_true(a.conn > last);
+	peer_of(&a, B, &i);
+	assert_int_equal(i.connects, 2);
+	assert_string_equal(i.last_error, "");
+	close_two();
+}
+
+static void session_that_changes_is_greeted_anew_without_news_of_the_old(void **state)
+{
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	side_session(&b, B + 1, 1);
+	run_until(a.downs == 1);
+	assert_int_equal(b.downs, 0);
+	assert_int_equal(net_link(a.net, B + 1, side_address(&b)), 0);
+	net_unlink(a.net, B);
+	run_until(a.conn && a.peer == B + 1);
+	assert_int_equal(a.ups, 2);
+	assert_int_equal(a.downs, 1);
+	net_unlink(a.net, B + 1);
+	run_until(b.downs == 1);
+	assert_int_equal(a.downs, 1);
+	close_two();
+}
+
+static void unlink_in_a_callback_is_safe(void **state)
+{
+	(void)state;
+	open_two();
+	link_two();
+	run_until(a.conn && b.conn);
+	a.unlink_when_down = true;
+	side_close(&b);
+	run_until(a.downs == 1);
+	run_for(50 * NSEC_PER_MSEC);
+	side_close(&a);
+}
+
+static void listening_beyond_loopback_needs_keys(void **state)
+{
+	const struct net_options o = { .node = "n", .cluster = "", .ttl = TTL };
+	char why[256];
+	struct net *n;
+
+	(void)state;
+	assert_int_equal(net_create(loop, &o, &(struct net_ops){ 0 }, NULL, &n), 0);
+	assert_int_equal(net_listen(n, "0.0.0.0:0", why), -EPERM);
+	assert_non_null(strstr(why, "neither Key= nor Cert="));
+	assert_int_equal(net_listen(n, "*:0", why), -EPERM);
+	assert_int_equal(net_listen(n, "nonsense", why), -EINVAL);
+	assert_int_equal(net_listen(n, "192.0.2.1:0", why), -EPERM);
+	assert_int_equal(net_listen(n, "127.0.0.1:0", why), 0);
+	assert_string_equal(net_listen_address(n, 1), "");
+	net_free(n);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		story("two nodes that dial each other have one connection, with one number", both_dial_and_one_connection_stays),
+		story("dials that cross leave one connection, the same for both", dials_that_cross_leave_one),
+		story("each later connection has a higher number, also of daemons started anew", later_connection_has_a_higher_number),
+		story("who has an address dials, who has none is dialled", only_who_was_told_to_dials),
+		story("a name is resolved beside the loop, and one that cannot be is told", a_name_is_resolved_beside_the_loop),
+		story("all frames of a turn go out in one send", frames_of_a_turn_go_out_in_one_send),
+		story("40,000 frames at once arrive whole and in order", much_arrives_whole_and_in_order),
+		story("what is no frame to the core closes the connection, and another one comes", what_is_no_frame_closes_the_connection),
+		story("greetings are refused with a reason on both sides", greetings_are_refused_with_a_reason_on_both_sides),
+		story("a refusal is logged by who was refused, once", refusal_is_logged_by_who_was_refused),
+		story("a length that no frame has closes the connection", broken_streams_close_the_connection),
+		story("what is no greeting is refused", what_is_no_greeting_is_refused),
+		story("greeting and frames may arrive byte by byte", greeting_arrives_byte_by_byte),
+		story("half-open connections are limited in number and time", half_open_connections_are_limited_and_timed),
+		story("connections from one address are limited", connections_from_one_address_are_limited),
+		story("who does not read is disconnected at the limit of the queue", who_does_not_read_is_disconnected_at_the_limit),
+		story("silence in one direction is noticed in time", silence_in_one_direction_is_noticed),
+		story("a live connection stays while nothing is said", live_connection_stays_while_nothing_is_said),
+		story("a pause of our own is nobody else's silence", own_pause_is_nobodys_silence),
+		story("a lost peer is dialled until it is back", lost_peer_is_dialled_until_it_is_back),
+		story("a session that changes is greeted anew, without news of the old one", session_that_changes_is_greeted_anew_without_news_of_the_old),
+		story("a callback may unlink the peer that it is about", unlink_in_a_callback_is_safe),
+		story("listening beyond loopback needs keys", listening_beyond_loopback_needs_keys),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
