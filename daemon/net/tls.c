@@ -109,7 +109,7 @@ int tls_create(const struct tls_keys *k, bool server, tls_push_fn push, void *ar
 	t->push = push;
 	t->arg = arg;
 	if (gnutls_init(&t->session, (server ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL |
-			GNUTLS_NO_TICKETS) < 0) {
+			GNUTLS_NO_TICKETS | (server ? 0 : GNUTLS_FORCE_CLIENT_CERT)) < 0) {
 		free(t);
 		return -ENOMEM;
 	}
