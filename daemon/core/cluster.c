@@ -119,6 +119,9 @@ static void reign_apply(struct core *c, unsigned shard, const struct map_reign *
 #endif
 	bool ours = msg_peer_same(master, self);
 
+#ifndef CORE_BREAK_LIST_REIGN
+	c->cluster.members_for &= ~shard_bit(shard);     /* the list under way was asked for before this epoch was seen */
+#endif
 	if (ours) {
 		master_reign(&c->master, shard, r->epoch, false);
 		c->cluster.members_want |= shard_bit(shard);
