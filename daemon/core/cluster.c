@@ -369,6 +369,7 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 	case MSG_RELEASED:
 	case MSG_STAMP:
 	case MSG_REVOKE:
+	case MSG_LIMIT:
 	case MSG_REIGN:
 		member_receive(&c->member, &f->msg, s);
 		return 0;

@@ -178,6 +178,8 @@ static int among_others(struct core *c, const struct core_event *ev, void (*take
 
 static int event_take(struct core *c, const struct core_event *ev, struct step *s)
 {
+	int r;
+
 	switch (ev->kind) {
 	case CORE_EV_START:
 		return start(c, ev, s);
@@ -191,6 +193,9 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 		return release(c, ev, s);
 	case CORE_EV_CHANGE:
 		return change(c, ev, s);
+	case CORE_EV_RESIZE:
+		r = master_reserve(&c->master);
+		return r < 0 ? r : member_resize(&c->member, ev, s);
 	case CORE_EV_STORE:
 		return store_answer(c, ev, s);
 	case CORE_EV_LINK_UP:
@@ -236,6 +241,7 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_RELEASED:
 	case MSG_STAMP:
 	case MSG_REVOKE:
+	case MSG_LIMIT:
 	case MSG_REIGN:
 		member_receive(&c->member, msg, s);
 		return;

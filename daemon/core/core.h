@@ -37,6 +37,7 @@
 #define CORE_ADDRESS_MAX 255     /* "host:port" */
 #define CORE_NODE_NAME_MAX 64
 #define CORE_WEIGHT_ALL UINT32_MAX
+#define CORE_LIMIT_MAX 0x7fffffffu
 #define CORE_REFS (1u << 26)     /* refs are below this */
 #define CORE_REF_NONE UINT32_MAX
 
@@ -100,6 +101,7 @@ struct core_record {
 	X(REFILL)         /* the range is used up, nobody owns the word, the fast path is closed */ \
 	X(RELEASE)        /* nobody on this node has the name open any more */                 \
 	X(CHANGE)         /* of a name that is held or waited for: hold less, want other than before */ \
+	X(RESIZE)         /* of a semaphore that is held or waited for: another limit, for all */ \
 	X(LINK_UP)        /* a connection to that session, with a number above all its earlier ones */ \
 	X(LINK_DOWN)      /* that connection is no more */                                      \
 	X(RECV)           /* a frame */                                                         \
@@ -139,6 +141,8 @@ struct core_event {
 			uint64_t number;         /* of the claim, as the ledger knows it; 0: it does not */
 			uint32_t weight, limit;  /* 0: all of it */
 			struct core_value value; /* as this node knows it */
+			uint32_t present;        /* the limit that RESIZED has told, if it has ... */
+			uint64_t limit_stamp;    /* ... and its number; 0: it has not */
 			bool died;               /* as of RELEASE; said again, unless it is known that a master heard it */
 		} adopt;
 		struct {
@@ -146,7 +150,8 @@ struct core_event {
 			const void *key;         /* copied */
 			uint16_t key_len;
 			uint32_t weight;         /* 0: all of it, an exclusive lock. 1 of all: shared. k of n: permits */
-			uint32_t limit;          /* 0: all of it, a lock; else a semaphore of so many */
+			uint32_t limit;          /* 0: all of it, a lock; else a semaphore of so many. Whoever has it open elsewhere opened it
+						  * with that number, or it has been resized to it; else REFUSED says EINVAL */
 		} claim;
 		struct {
 			core_ref_t ref;
@@ -167,6 +172,10 @@ struct core_event {
 			struct core_value value; /* as of RELEASE, if less is held than before */
 			bool died;
 		} change;
+		struct {
+			core_ref_t ref;
+			uint32_t limit;          /* 1 .. CORE_LIMIT_MAX */
+		} resize;
 		struct {
 			uint64_t session;
 			uint32_t incarnation;
@@ -206,6 +215,7 @@ struct core_event {
 	X(LAPSED)         /* all that was held is lost; refs of what was not waited for are free */ \
 	X(SESSION)        /* close all links: this is our session and incarnation now */       \
 	X(REVOKE)         /* another node waits: hold no more than `weight` soon, by CHANGE or RELEASE */ \
+	X(RESIZED)        /* the limit is `weight` now, and `number` its number. What is held stays, what is waited for waits */ \
 	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
 	X(DRAINED)        /* this node masters nothing */                                      \
 	X(LEDGER_GRANT)   /* write down that the node owns this range of the name */           \
@@ -236,7 +246,7 @@ struct core_action {
 		struct {
 			core_ref_t ref;
 			struct core_range range;
-			uint64_t number;         /* LEDGER_GRANT: of the claim */
+			uint64_t number;         /* LEDGER_GRANT: of the claim; RESIZED: of the limit */
 			int error;
 			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
 			bool lost;               /* GRANT: a former holder died, or was lost (EOWNERDEAD) */

@@ -7,13 +7,14 @@
 
 enum {
 	NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, VALUE = 512, KEY = 1024,
+	PRESENT = 2048, RESIZE = 4096,
 };
 
 #define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
 #define VALUE_FLAGS (MSG_FLAG_VALUE | MSG_FLAG_VALUE_LOST)
-#define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES)
+#define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES | MSG_FLAG_LIMIT | MSG_FLAG_RESIZE)
 
-_Static_assert(CORE_FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
+_Static_assert(CORE_FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
 
 static const uint16_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
@@ -27,6 +28,7 @@ static const uint16_t fields_of[] = {
 	[MSG_REIGN] = 0,
 	[MSG_HANDOVER] = NUMBER,
 	[MSG_MARK] = NUMBER | USED | KEY,
+	[MSG_LIMIT] = NUMBER | STAMP | HELD | LIMIT | KEY,
 };
 
 static const uint16_t flags_of[] = {
@@ -35,15 +37,17 @@ static const uint16_t flags_of[] = {
 	[MSG_RELEASE] = LEFT_FLAGS,
 	[MSG_GRANT] = MSG_FLAG_LOST | VALUE_FLAGS,
 	[MSG_HANDOVER] = MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
-	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS,
+	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT,
+	[MSG_LIMIT] = 0,
 };
 
-/* The beginning and the end of a sync are of no name. */
+/* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
 static uint16_t fields(enum msg_kind kind, uint16_t flags)
 {
 	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
 		return 0;
-	return fields_of[kind] | (flags & MSG_FLAG_VALUE ? VALUE : 0);
+	return (uint16_t)(fields_of[kind] | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
+			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0));
 }
 
 struct cursor {
@@ -105,6 +109,12 @@ uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX])
 		put(&c, 4, m->limit);
 	if (has & ERROR)
 		put(&c, 4, (uint32_t)m->error);
+	if (has & PRESENT) {
+		put(&c, 8, m->limit_stamp);
+		put(&c, 4, m->present);
+	}
+	if (has & RESIZE)
+		put(&c, 4, m->resize);
 	if (has & VALUE) {
 		core_assert(m->value.len <= CORE_VALUE_MAX);
 		put(&c, 8, m->value.token);
@@ -149,6 +159,11 @@ static bool range_possible(struct core_range r)
 	return r.first == 0 ? r.count == 0 : range_valid(r);
 }
 
+static bool limit_sensible(uint32_t limit)
+{
+	return limit && limit <= CORE_LIMIT_MAX;
+}
+
 static bool value_sensible(const struct core_value *v)
 {
 	return v->len <= CORE_VALUE_MAX && v->count && token_epoch(v->token) && token_epoch(v->token) <= EPOCH_MAX &&
@@ -169,10 +184,18 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if ((m->flags & VALUE_FLAGS) == VALUE_FLAGS)
 		return false;
+	if (has & (PRESENT | RESIZE) && !limit_sensible(m->limit))
+		return false;
+	if ((has & PRESENT && (!limit_sensible(m->present) || !m->limit_stamp)) || (has & RESIZE && !limit_sensible(m->resize)))
+		return false;
+	if (m->kind == MSG_LIMIT && (!limit_sensible(m->limit) || !limit_sensible(m->held) || !m->stamp))
+		return false;
 	if (has & VALUE && !value_sensible(&m->value))
 		return false;
 	if ((has & STATEMENT) == STATEMENT) {
 		uint32_t limit = m->limit ? m->limit : MSG_WEIGHT_ALL;
+		if (has & PRESENT)
+			limit = CORE_LIMIT_MAX;
 		if (m->held > limit || m->wanted > limit || (m->wanted && m->wanted < m->held) || (m->held && !m->range.first))
 			return false;
 	}
@@ -227,6 +250,12 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 		m->limit = (uint32_t)get(&c, 4);
 	if (has & ERROR)
 		m->error = (int32_t)get(&c, 4);
+	if (has & PRESENT) {
+		m->limit_stamp = get(&c, 8);
+		m->present = (uint32_t)get(&c, 4);
+	}
+	if (has & RESIZE)
+		m->resize = (uint32_t)get(&c, 4);
 	if (m->flags & MSG_FLAG_VALUE_LOST)
 		m->value.state = CORE_VALUE_LOST;
 	if (has & VALUE) {

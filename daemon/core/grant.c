@@ -31,9 +31,16 @@ struct master_name *record_make(struct master *m, name_t n, uint32_t limit)
 
 /* --- What a name carries --- */
 
-static void extra_drop_if_empty(struct master *m, struct master_name *r)
+struct master_extra *extra_make(struct master *m, struct master_name *r)
 {
-	if (!r->extra || extra_at(m, r)->value)
+	if (!r->extra)
+		r->extra = pool_take(&m->extras);
+	return extra_at(m, r);
+}
+
+void extra_drop_if_empty(struct master *m, struct master_name *r)
+{
+	if (!r->extra || extra_at(m, r)->value || extra_at(m, r)->limit_stamp)
 		return;
 	pool_give(&m->extras, r->extra);
 	r->extra = 0;
@@ -41,11 +48,11 @@ static void extra_drop_if_empty(struct master *m, struct master_name *r)
 
 void value_take(struct master *m, struct master_name *r, uint32_t value)
 {
-	if (!r->extra)
-		r->extra = pool_take(&m->extras);
+	struct master_extra *x = extra_make(m, r);
+
 	value_keep(m->values, value);
-	value_drop(m->values, value_of(m, r));
-	extra_at(m, r)->value = value;
+	value_drop(m->values, x->value);
+	x->value = value;
 	r->blank = false;
 }
 
@@ -60,22 +67,25 @@ void value_blank(struct master *m, struct master_name *r)
 	extra_drop_if_empty(m, r);
 }
 
-/* Whether the record stays for its value, though nobody has the name open. */
-static bool value_keep_alone(struct master *m, const struct name *name, struct master_name *r)
+/* Whether the record stays for what it carries, though nobody has the name open. */
+static bool extra_keep_alone(struct master *m, const struct name *name, struct master_name *r)
 {
+	/* Until it is open, what others say may be older. */
+	if (!(m->open & shard_bit(name->shard)) && (r->blank || (r->extra && extra_at(m, r)->limit_stamp)))
+		return true;
 	if (!r->kept && value_of(m, r) && m->kept < MASTER_KEPT) {
 		r->kept = true;
 		m->kept++;
 	}
-	if (r->blank && m->opening & shard_bit(name->shard))
-		return true;             /* what others say may be older */
 	if (!r->kept && (r->blank || value_of(m, r)))
 		m->forgot |= shard_bit(name->shard);
 	return r->kept;
 }
 
-void value_forget(struct master *m, struct master_name *r)
+void extra_forget(struct master *m, struct master_name *r)
 {
+	if (r->extra)
+		extra_at(m, r)->limit_stamp = 0;
 	value_blank(m, r);
 	r->blank = false;
 	if (r->kept)
@@ -89,13 +99,13 @@ void record_drop_if_idle(struct master *m, name_t n)
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || r->lost || r->holder || value_keep_alone(m, name, r))
+	if (r->claims || r->listed || r->lost || r->holder || extra_keep_alone(m, name, r))
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
 	if (r->queue)
 		pool_give(&m->queues, r->queue);
-	value_forget(m, r);
+	extra_forget(m, r);
 	if (r->shard_prev)
 		record_of(m, r->shard_prev)->shard_next = r->shard_next;
 	else
@@ -159,6 +169,7 @@ uint32_t claim_make(struct master *m, name_t n, struct master_name *r, unsigned 
 		m->kept--;
 	r->kept = false;
 	c->name = n;
+	c->limit_old = r->extra && extra_at(m, r)->limit_stamp;
 	c->peer = (uint16_t)peer;
 	c->keep = CLAIM_KEEP_ALL;
 	c->next = r->claims;
@@ -397,6 +408,8 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	if (next.count == 1)
 		sh->floor = max_u64(sh->floor, next.first);
 	c->told_lost = lost_say(m, shard, r, wanted);
+	if (c->limit_old)
+		limit_tell(m, n, c, s);
 	claim_grant_say(m, n, c, stamp, s);
 }
 
@@ -476,7 +489,7 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 		return;
 	}
 	queue_at(m, r)->not_before = 0;
-	if (r->held - c->held + wait_at(m, c)->wanted > r->limit) {
+	if (wait_at(m, c)->wanted > c->held && r->held - c->held + wait_at(m, c)->wanted > r->limit) {
 		if (!revoke(m, n, c, s))
 			record_list(m, n);
 		return;

@@ -59,8 +59,25 @@ static inline struct core_value value_state(const struct master *m, const struct
 	return r->blank ? (struct core_value){ .state = CORE_VALUE_LOST } : value_describe(m->values, value_of(m, r));
 }
 
+/* There is room for one: reserved before each message. */
+struct master_extra *extra_make(struct master *m, struct master_name *r);
+void extra_drop_if_empty(struct master *m, struct master_name *r);
+
+/* Nothing of the name is remembered. */
+void extra_forget(struct master *m, struct master_name *r);
+
+/* master_limit.c */
+void limit_hear(struct master *m, name_t n, struct master_name *r, const struct msg *msg);
+void limit_begin(struct master *m, struct master_name *r, uint32_t limit, bool open);
+bool limit_agrees(const struct master *m, const struct master_name *r, const struct msg *msg);
+void limit_resize(struct master *m, name_t n, struct master_name *r, const struct msg *msg);
+void limit_tell(struct master *m, name_t n, struct master_claim *c, struct step *s);
+void limit_answer(struct master *m, name_t n, struct master_claim *c, const struct msg *msg, struct step *s);
+
+/* A piece of telling all who have the name open. false: all know. */
+bool limit_work(struct master *m, name_t n, struct step *s);
+
 void value_take(struct master *m, struct master_name *r, uint32_t value);
-void value_forget(struct master *m, struct master_name *r);
 void value_blank(struct master *m, struct master_name *r);
 
 struct master_queue *queue_make(struct master *m, struct master_name *r);
@@ -73,7 +90,7 @@ static inline uint32_t queue_head(const struct master *m, const struct master_na
 	return !q ? 0 : q->upgrade ? q->upgrade : q->first;
 }
 
-/* In steps of 64 ns, which is enough for 73 years, rounded down: what time allows is never taken for less than it was. */
+/* In steps of 64 ns, which is enough for 18 years, rounded down: what time allows is never taken for less than it was. */
 static inline core_nsec_t claim_granted_at(const struct master_claim *c)
 {
 	return (core_nsec_t)c->granted << 6;

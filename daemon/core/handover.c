@@ -42,6 +42,12 @@ bool master_tell_work(struct master *m, struct step *s)
 		mark.key_len = name->len;
 		mark.number = r->holder;
 		mark.flags = (uint16_t)((r->lost ? MSG_FLAG_LOST : 0) | (r->known ? MSG_FLAG_KNOWN : 0));
+		if (r->extra && extra_at(m, r)->limit_stamp) {
+			mark.flags |= MSG_FLAG_LIMIT;
+			mark.limit = extra_at(m, r)->opened;
+			mark.present = r->limit;
+			mark.limit_stamp = extra_at(m, r)->limit_stamp;
+		}
 		mark.value = value_state(m, r);
 		mark.kept = value_of(m, r);
 		mark.used = r->lost && not_before_of(m, r) > s->now ? not_before_of(m, r) - s->now : 0;

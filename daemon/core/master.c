@@ -110,7 +110,7 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 		if (!keep_lost) {
 			r->lost = false;
 			r->holder = 0;
-			value_forget(m, r);
+			extra_forget(m, r);
 		}
 		record_drop_if_idle(m, n);
 	}
@@ -123,6 +123,8 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 	bool heir = ours & bit && epoch == sh->epoch + 1;
 
 	core_assert(epoch > sh->epoch && epoch <= EPOCH_MAX);
+	m->open &= ~bit;
+	m->raise &= ~bit;
 	shard_purge(m, shard, heir);
 	sh->epoch = epoch;
 	sh->floor = token_make(epoch, 0);
@@ -134,8 +136,6 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 	}
 	if (alone)
 		peers_self(m->peers)->needed |= bit;
-	m->open &= ~bit;
-	m->raise &= ~bit;
 	m->frozen &= ~bit;
 	m->opening |= bit;
 	m->listed = alone ? m->listed | bit : m->listed & ~bit;
@@ -159,10 +159,10 @@ void master_yield(struct master *m, unsigned shard)
 		m->frozen &= ~bit;
 		return;
 	}
-	shard_purge(m, shard, complete);
 	m->open &= ~bit;
 	m->opening &= ~bit;
 	m->raise &= ~bit;
+	shard_purge(m, shard, complete);
 	m->opened &= ~bit;
 	if (complete)
 		m->frozen |= bit;
@@ -337,9 +337,10 @@ static void take_value(struct master *m, struct master_name *r, const struct mas
 }
 
 /* Of a statement that is heard for the first time. */
-static void take_left(struct master *m, struct master_name *r, const struct master_claim *c, const struct msg *msg)
+static void take_left(struct master *m, name_t n, struct master_name *r, const struct master_claim *c, const struct msg *msg)
 {
 	take_value(m, r, c, msg);
+	limit_resize(m, n, r, msg);
 	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL)
 		r->lost = true;
 }
@@ -351,6 +352,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	struct master_claim *c = claim_at(m, handle);
 	bool seen = msg->seen == c->range.first;
 
+	take_value(m, r, c, msg);                /* a sync says it also if the claim did not */
 #ifdef CORE_BREAK_DELTA
 	if (!seen && c->held && r->limit != MSG_WEIGHT_ALL)
 		claim_hold(m, r, c, c->held + msg->wanted - msg->held);
@@ -385,6 +387,11 @@ static bool held_possible(const struct master *m, const struct master_claim *c, 
 	return !(m->open & shard_bit(msg->shard)) || msg->held <= (c ? c->held : 0);
 }
 
+static struct master_name *record_if(const struct master *m, name_t n)
+{
+	return names_at(m->names, n)->record ? record_of(m, n) : NULL;
+}
+
 static void take_statement(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
 	uint32_t limit = msg->limit ? msg->limit : MSG_WEIGHT_ALL;
@@ -399,16 +406,17 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		return;
 	if (c && msg->number == c->number) {
 		take_repeated(m, n, handle, msg, s);
+		if ((r = record_if(m, n)) && (handle = claim_find(m, r, peer)))
+			limit_answer(m, n, claim_at(m, handle), msg, s);
 		return;
 	}
 	if (!held_possible(m, c, msg))
 		return;
 	r = record_make(m, n, limit);
 	if (!r->claims)
-		r->limit = limit;
-	if (limit != MSG_WEIGHT_ALL)
-		value_forget(m, r);
-	if (r->limit != limit) {
+		limit_begin(m, r, limit, open);
+	limit_hear(m, n, r, msg);
+	if (!limit_agrees(m, r, msg)) {
 		struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EINVAL, .number = msg->number, .key = msg->key,
 				       .key_len = msg->key_len, .shard = msg->shard, .epoch = msg->epoch,
 				       .from = m->self, .to = msg->from };
@@ -429,7 +437,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	}
 	if (r->holder == msg->from.session && !open)
 		r->holder = 0;                   /* once it is open, whoever comes with it has not told of it before */
-	take_left(m, r, c, msg);
+	take_left(m, n, r, c, msg);
 	c->number = msg->number;
 	c->refused = 0;
 	claim_hold(m, r, c, msg->held);
@@ -444,8 +452,10 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		grant_serve(m, n, s);
 	else if (!(m->raise & shard_bit(msg->shard)))
 		record_list(m, n);
-	if (names_at(m->names, n)->record && (handle = claim_find(m, record_of(m, n), peer)))
-		stamp_say(m, n, claim_at(m, handle), msg->flags & MSG_FLAG_OWES, s);
+	if (!(r = record_if(m, n)) || !(handle = claim_find(m, r, peer)))
+		return;
+	stamp_say(m, n, claim_at(m, handle), msg->flags & MSG_FLAG_OWES, s);
+	limit_answer(m, n, claim_at(m, handle), msg, s);
 }
 
 /* What it leaves behind may be of a grant that this reign has not seen; then there may be no record yet. */
@@ -453,9 +463,9 @@ static struct master_name *left_by(struct master *m, name_t n, const struct msg 
 {
 	struct master_name *r;
 
-	if (!n || is_open(m, msg) || !msg->seen)
+	if (!n || is_open(m, msg) || (!msg->seen && !(msg->flags & MSG_FLAG_RESIZE)))
 		return n ? record_of(m, n) : NULL;
-	r = record_make(m, n, MSG_WEIGHT_ALL);
+	r = record_make(m, n, msg->flags & MSG_FLAG_RESIZE ? msg->limit : MSG_WEIGHT_ALL);
 	if (!r->holder || r->heard || r->holder == msg->from.session) {
 		r->holder = msg->from.session;
 		r->heard = true;
@@ -471,7 +481,7 @@ static void take_release(struct master *m, name_t n, unsigned peer, const struct
 	struct master_claim *c = claim_at(m, handle);
 
 	if (r && (c ? c->number < msg->number : !is_open(m, msg)))
-		take_left(m, r, c, msg);
+		take_left(m, n, r, c, msg);
 	if (r && !c)
 		record_drop_if_idle(m, n);
 	if (c && c->number <= msg->number) {
@@ -546,6 +556,7 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 		r->heard = false;
 	}
 	r->known |= (msg->flags & MSG_FLAG_KNOWN) != 0;
+	limit_hear(m, n, r, msg);
 	if (msg->value.state == CORE_VALUE_LOST)
 		value_blank(m, r);
 	else if (!r->blank && value_later(m->values, msg->kept, value_of(m, r)))
@@ -613,6 +624,7 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_RELEASED:
 	case MSG_STAMP:
 	case MSG_REVOKE:
+	case MSG_LIMIT:
 	case MSG_REIGN:
 		(void)NEVER(true);
 		return;
@@ -691,6 +703,8 @@ bool master_work(struct master *m, struct step *s)
 		return false;
 	name_t n = ready_get(m, (unsigned)__builtin_ctzll(m->open & m->ready));
 	const struct master_name *r = record_of(m, n);
+	if (limit_work(m, n, s))
+		return true;
 	if (queue_head(m, r))
 		grant_serve(m, n, s);
 	else

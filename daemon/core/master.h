@@ -56,7 +56,8 @@ struct master_claim {
 	uint16_t round;                  /* of the connection in which it was last stated */
 	uint64_t told_lost : 1;          /* the grant said LOST, and has not been seen yet */
 	uint64_t refused : 8;            /* the statement of this number was, with this error */
-	uint64_t granted : 55;           /* when `held` was, see claim_granted_at() */
+	uint64_t limit_old : 1;          /* it has not been told the present limit */
+	uint64_t granted : 53;           /* when `held` was, see claim_granted_at() */
 	uint64_t number;
 	struct core_range range;         /* held */
 };
@@ -78,7 +79,9 @@ struct master_queue {
 /* Of a name that carries something. */
 struct master_extra {
 	uint32_t value;                  /* handle; 0: none */
-	uint32_t unused;
+	uint32_t opened;                 /* the limit that it was opened with, if it has been resized ... */
+	uint64_t limit_stamp;            /* ... which is so if this is not 0 */
+	bool telling;                    /* those whose limit is old are being told */
 };
 
 struct master_name {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "member.h"
+#include "member_int.h"
 
 #include "range.h"
 
@@ -10,6 +10,7 @@ void member_init(struct member *m, const struct core_memory *mem, struct names *
 	m->names = names;
 	m->peers = peers;
 	m->values = values;
+	pool_init(&m->limits, mem, sizeof(struct lease_limit));
 }
 
 void member_done(struct member *m)
@@ -21,6 +22,7 @@ void member_done(struct member *m)
 		m->mem->free(m->mem->arg, m->piece, m->pieces_max * sizeof *m->piece);
 	m->piece = NULL;
 	m->pieces_max = 0;
+	pool_done(&m->limits);
 }
 
 void member_begin(struct member *m, struct msg_peer self)
@@ -79,14 +81,14 @@ bool member_ending(const struct member *m)
 
 /* --- Leases by ref --- */
 
-static struct lease *lease_at(const struct member *m, core_ref_t ref)
+struct lease *lease_at(const struct member *m, core_ref_t ref)
 {
 	uint32_t i = ref / MEMBER_PIECE;
 
 	return i < m->pieces_max && m->piece[i].lease ? &m->piece[i].lease[ref % MEMBER_PIECE] : NULL;
 }
 
-static enum lease_state lease_state(const struct lease *l)
+enum lease_state lease_state(const struct lease *l)
 {
 	return l ? (enum lease_state)l->state : LEASE_NONE;
 }
@@ -171,6 +173,7 @@ static void lease_drop(struct member *m, core_ref_t ref)
 	names_at(m->names, l->name)->ref = CORE_REF_NONE;
 	names_drop(m->names, l->name);
 	value_drop(m->values, l->value);
+	limit_forget(m, l);
 	*l = (struct lease){ 0 };
 	m->leases--;
 	m->piece[i].live--;
@@ -214,15 +217,17 @@ static bool death_valid(const struct lease *l, bool died)
 	return !died || (l->limit == MSG_WEIGHT_ALL && l->held);
 }
 
-static void leave(struct member *m, struct lease *l, uint32_t value, bool died)
+/* Whether there is something that no statement has said yet. */
+static bool leave(struct member *m, struct lease *l, uint32_t value, bool died)
 {
-	if (value && value_later(m->values, value, l->value)) {
+	bool new = value && value_later(m->values, value, l->value);
+
+	if (new)
 		value_set(m, l, value);
-		l->owes = true;
-	}
 	l->died |= died;
 	l->unmended |= died;
-	l->owes |= died;
+	l->owes |= new || died;
+	return new || died;
 }
 
 static struct core_value value_of(const struct member *m, const struct lease *l)
@@ -242,6 +247,7 @@ static void forget_if_known(struct member *m, struct lease *l)
 static void known(struct member *m, struct lease *l)
 {
 	l->owes = l->died = false;
+	limit_known(m, l);
 	forget_if_known(m, l);
 }
 
@@ -269,12 +275,13 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 	}
 	if (l->held)
 		msg.range = l->range;
+	limit_say(m, l, &msg);
 	core_assert(l->state != LEASE_NONE);
 	return msg;
 }
 
 /* If the shard has no master yet, or there is no way to it, the sync will tell. */
-static void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s)
+void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s)
 {
 	unsigned shard = names_at(m->names, l->name)->shard;
 
@@ -361,7 +368,7 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 	struct lease *l;
 
 	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) ||
-	    !weight_valid(ev->adopt.weight, ev->adopt.limit) || !adopted_value_valid(ev))
+	    !weight_valid(ev->adopt.weight, ev->adopt.limit_stamp ? CORE_LIMIT_MAX : ev->adopt.limit) || !adopted_value_valid(ev))
 		return -CORE_EINVAL;
 	if (lease_state(lease_at(m, ev->adopt.ref)) != LEASE_NONE)
 		return -CORE_EALREADY;
@@ -379,6 +386,7 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 	l->died = ev->adopt.died;
 	l->unmended = l->died && l->held != MSG_WEIGHT_ALL;
 	l->owes = l->died || value;
+	limit_adopt(m, l, ev);
 	if (token_epoch(l->range.first) > m->held_epoch)
 		m->held_epoch = token_epoch(l->range.first);
 	lease_become(m, l, LEASE_HELD);
@@ -449,8 +457,7 @@ static void release_held(struct member *m, const struct core_event *ev, struct l
 	core_ref_t ref = ev->release.ref;
 	uint64_t used = ev->release.used;
 
-	leave(m, l, value, ev->release.died);
-	if (l->owes)
+	if (leave(m, l, value, ev->release.died))
 		l->number = ++m->number;         /* an answer to what was said before does not acknowledge this */
 	l->range.count = used_clamp(m, l, used);
 	m->releases++;
@@ -500,14 +507,14 @@ int member_release(struct member *m, const struct core_event *ev, uint32_t value
 	return -CORE_EALREADY;
 }
 
-static int change_judge(const struct lease *l, const struct core_event *ev)
+static int change_judge(const struct member *m, const struct lease *l, const struct core_event *ev)
 {
 	uint32_t held = ev->change.held, wanted = ev->change.wanted;
 
 	if (lease_state(l) == LEASE_NONE)
 		return -CORE_ENOENT;
 	if (l->state == LEASE_RELEASING || held > l->held || (wanted && wanted <= held) ||
-	    !weight_valid(held, l->limit) || !weight_valid(wanted, l->limit))
+	    !weight_valid(held, limit_most(m, l)) || !weight_valid(wanted, limit_most(m, l)))
 		return -CORE_EINVAL;
 	if (ev->change.upgrade && (l->limit != MSG_WEIGHT_ALL || wanted != MSG_WEIGHT_ALL || !held))
 		return -CORE_EINVAL;
@@ -535,7 +542,7 @@ int member_change(struct member *m, const struct core_event *ev, uint32_t value,
 {
 	core_ref_t ref = ev->change.ref;
 	struct lease *l = lease_at(m, ref);
-	int r = change_judge(l, ev);
+	int r = change_judge(m, l, ev);
 
 	if (r < 0)
 		return r;
@@ -726,6 +733,10 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 		take_revoke(ref, l, msg, s);
 		return;
 	}
+	if (msg->kind == MSG_LIMIT) {
+		limit_receive(m, ref, l, msg, s);
+		return;
+	}
 	if (l->number != msg->number)
 		return;
 	switch (msg->kind) {
@@ -746,6 +757,7 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 		known(m, l);
 		return;
 	case MSG_REVOKE:
+	case MSG_LIMIT:
 	case MSG_REIGN:
 	case MSG_SYNC:
 	case MSG_CLAIM:

@@ -40,6 +40,13 @@ enum lease_state {
 #undef X
 };
 
+/* Of a name that has been resized, or is to be. */
+struct lease_limit {
+	uint64_t stamp;                  /* of `present`; 0: it has not been resized yet */
+	uint32_t present;
+	uint32_t resize;                 /* owed: what this node has asked for; 0: nothing */
+};
+
 struct lease {
 	struct core_range range;         /* RELEASING: first, and how many were used */
 	uint64_t number;                 /* of the claim */
@@ -52,7 +59,8 @@ struct lease {
 	bool unmended;                   /* shared: whoever holds exclusively next is to be told of a death or loss */
 	bool lost;                       /* what was left behind may be; held */
 	uint32_t held, wanted;           /* totals */
-	uint32_t limit;
+	uint32_t limit;                  /* that it was opened with */
+	uint32_t resized;                /* a lease_limit; 0: never was */
 	uint32_t value;                  /* what was left behind, while it holds or owes; 0: nothing */
 };
 
@@ -70,6 +78,7 @@ struct member {
 	struct peers *peers;
 	struct values *values;
 	struct msg_peer self;
+	struct pool limits;
 	struct member_piece *piece;
 	uint32_t pieces_max;
 	uint64_t number;                 /* the last claim number given */
@@ -98,6 +107,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s);
 int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
 int member_release(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
 int member_change(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
+int member_resize(struct member *m, const struct core_event *ev, struct step *s);
 
 /* The map says that `master` has the shard in this epoch, later than the last. */
 void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch);

@@ -12,6 +12,7 @@
  *   REFUSED   master -> member   claim `number` cannot be served: `error`
  *   RELEASED  master -> member   known; forget claim `number`
  *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
+ *   LIMIT     master -> member   the limit is `limit` now, since `stamp`; the name was opened with `held`
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
  *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
@@ -31,7 +32,7 @@
 
 #define MSG_KINDS(X)                                                                           \
 	X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)                            \
-	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK)
+	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK) X(LIMIT)
 
 enum msg_kind {
 #define X(name) MSG_##name,
@@ -52,6 +53,8 @@ enum msg_kind {
 	X(DIED, 128)      /* statement: who held it exclusively died, or left what was not mended */ \
 	X(OWES, 256)      /* statement: of value and DIED the member wants to hear that they are known */ \
 	X(KNOWN, 512)     /* MARK: it is known whether a holder was lost */                    \
+	X(LIMIT, 2048)    /* statement, MARK: it has been resized */                           \
+	X(RESIZE, 4096)   /* statement: resize it */                                           \
 	X(FORGOT, 1024)   /* HANDOVER: values may be missing of names that are not marked */
 
 enum msg_flag {
@@ -75,7 +78,10 @@ struct msg {
 	struct msg_peer from, to;
 	uint32_t epoch;                  /* of the shard, as the sender knows it */
 	uint32_t held, wanted;           /* total weights; wanted 0: waits for nothing */
-	uint32_t limit;                  /* of the name; 0: all */
+	uint32_t limit;                  /* of the name, as it was opened; 0: all. LIMIT: its present one */
+	uint32_t present;                /* flag LIMIT: its present limit ... */
+	uint64_t limit_stamp;            /* ... and since when; later ones are higher */
+	uint32_t resize;                 /* flag RESIZE: to this */
 	uint64_t number;                 /* of the claim, given by the member */
 	uint64_t stamp;                  /* its place in the queue: epoch << 40 | n; 0: none yet */
 	uint64_t seen;                   /* the last grant that the member has seen: its first token; 0: none */

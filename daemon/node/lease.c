@@ -267,6 +267,7 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_SESSION:
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
+	case CORE_ACT_RESIZED:
 	case CORE_ACT_DRAINED:
 		assert(!"this node is alone");
 		return;
@@ -322,6 +323,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:
 	case CORE_EV_CHANGE:
+	case CORE_EV_RESIZE:
 	case CORE_EV_LINK_UP:
 	case CORE_EV_LINK_DOWN:
 	case CORE_EV_RECV:

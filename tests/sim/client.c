@@ -60,6 +60,32 @@ uint32_t slot_usage(const struct node *n, unsigned name)
 	return sum;
 }
 
+uint32_t slot_limit(const struct sim *s, const struct node *n, unsigned name)
+{
+	const struct slot *sl = &n->slot[name];
+
+	return sl->limit_stamp ? sl->limit : s->name[name].limit;
+}
+
+/* Whoever waits for more than there is contents itself with all of it. */
+static void waiters_content(const struct sim *s, struct node *n, unsigned name)
+{
+	uint32_t limit = slot_limit(s, n, name);
+
+	for (unsigned i = 0; i < CLIENTS_MAX; i++) {
+		struct client *c = &n->client[i];
+
+		if (c->state == WAITING && c->name == name && c->permits > limit)
+			c->permits = limit;
+	}
+}
+
+void slot_limit_forget(struct sim *s, struct node *n, unsigned name)
+{
+	n->slot[name].limit_stamp = 0;
+	waiters_content(s, n, name);
+}
+
 static bool upgrading(const struct node *n, unsigned name)
 {
 	for (unsigned i = 0; i < CLIENTS_MAX; i++)
@@ -288,6 +314,7 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 	if (keep <= sl->keep)
 		sl->keep = CORE_WEIGHT_ALL;
 	ev.change.used = used;
+	sl->asked_stamp = sl->limit_stamp;
 	node_give(s, n, &ev);
 }
 
@@ -309,7 +336,7 @@ static void give_release(struct sim *s, struct node *n, unsigned name)
 static bool tell(struct sim *s, struct node *n, unsigned name)
 {
 	struct slot *sl = &n->slot[name];
-	uint32_t limit = s->name[name].limit, usage = slot_usage(n, name), wanted;
+	uint32_t limit = slot_limit(s, n, name), usage = slot_usage(n, name), wanted;
 	bool refillable = !usage;
 #ifdef SIM_BREAK_REFILL_OWNED
 	refillable = true;
@@ -323,8 +350,9 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 			return false;
 		sl->in_core = true;
 		sl->wanted = wanted;
+		sl->asked_stamp = 0;
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_CLAIM, .claim = {
-			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, limit } });
+			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, s->name[name].limit } });
 		return true;
 	}
 	if (sl->upgrade)
@@ -333,6 +361,15 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 		s->counts->cancels++;
 		if (sl->held)
 			give_change(s, n, name, sl->held, 0);
+		else
+			give_release(s, n, name);
+		return true;
+	}
+	/* What cannot be had any more is not waited for. */
+	if (sl->wanted && sl->wanted > limit) {
+		wanted = want_of(n, name, sl->held, limit);
+		if (sl->held || wanted)
+			give_change(s, n, name, sl->held, wanted);
 		else
 			give_release(s, n, name);
 		return true;
@@ -433,6 +470,8 @@ void slot_refused(struct sim *s, struct node *n, const struct core_action *a)
 	sl->upgrade = false;
 	sl->dirty = true;
 	sl->in_core = sl->held;
+	if (!sl->held)
+		slot_limit_forget(s, n, a->name.ref);
 	for (unsigned i = 0; i < CLIENTS_MAX; i++) {
 		struct client *c = &n->client[i];
 
@@ -485,6 +524,7 @@ void slots_lapsed(struct sim *s, struct node *n)
 		sl->in_core = sl->releasing = false;
 		sl->held = sl->wanted = 0;
 		sl->left_fresh = sl->owner_died = sl->death_owed = false;
+		slot_limit_forget(s, n, i);
 		sl->accounted = false;
 	}
 }
@@ -510,6 +550,31 @@ static void give_up(struct sim *s, struct event *e)
 	slots_pump(s, n);
 }
 
+static void resize(struct sim *s, struct node *n, unsigned name)
+{
+	struct core_event ev = { .kind = CORE_EV_RESIZE, .resize = { name, 1 + (uint32_t)sim_random(s, 9) } };
+
+	s->counts->resizes++;
+	if (ev.resize.limit > s->name[name].limit_most)
+		s->name[name].limit_most = ev.resize.limit;
+	node_give(s, n, &ev);
+}
+
+void slot_resized(struct sim *s, struct node *n, const struct core_action *a)
+{
+	struct slot *sl = &n->slot[a->name.ref];
+
+	s->counts->resized++;
+	if (a->name.number <= sl->limit_stamp)
+		sim_no(s, "%s: node %u is told of a limit that is older than the one it knows", s->name[a->name.ref].key, n->id);
+	sl->limit = a->name.weight;
+	sl->limit_stamp = a->name.number;
+	sl->dirty = true;
+	s->counts->shrunk_below += sl->held > sl->limit;
+	waiters_content(s, n, a->name.ref);
+	judge_resized(s, n, a->name.ref);
+}
+
 static void think(struct sim *s, struct event *e)
 {
 	struct node *n = e->node;
@@ -524,7 +589,7 @@ static void think(struct sim *s, struct event *e)
 		return;
 	sim_event_free(s, e);
 	c->name = (unsigned)sim_random(s, s->names);
-	uint32_t limit = s->name[c->name].limit;
+	uint32_t limit = slot_limit(s, n, c->name);
 	c->mode = limit != CORE_WEIGHT_ALL ? PERMITS : sim_chance(s, 60) ? EXCLUSIVE : SHARED;
 	c->permits = c->mode == PERMITS ? 1 + (uint32_t)sim_random(s, limit) : 0;
 	c->state = WAITING;
@@ -535,6 +600,8 @@ static void think(struct sim *s, struct event *e)
 	sl->dirty = true;
 	if (sim_chance(s, 15))
 		client_after(s, n, i, sim_random(s, 500 * MSEC), give_up);
+	if (c->mode == PERMITS && s->faults && sim_chance(s, 10) && sl->in_core && !sl->releasing && node_ready(s, n))
+		resize(s, n, c->name);
 	slots_pump(s, n);
 }
 

@@ -21,7 +21,11 @@ static void weights_look(struct sim *s, struct node *n, unsigned name, uint32_t 
 		if (m != n && m->slot[name].held && holds(s, m))
 			sum += m->slot[name].held;
 	}
-	if (sum > s->name[name].limit)
+	/* Who has asked knowing the latest limit is granted nothing that does not fit; else it may have been granted before. */
+	uint64_t limit = s->name[name].limit_most, stamp = s->name[name].limit_stamp;
+	if (stamp && n->slot[name].limit_stamp == stamp && n->slot[name].asked_stamp == stamp && weight > n->slot[name].held)
+		limit = s->name[name].limit_now;
+	if (sum > limit)
 		sim_no(s, "%s: node %u is granted %u, which with what others hold is more than the limit", s->name[name].key,
 		       n->id, weight);
 }
@@ -144,8 +148,8 @@ static void holders_look(struct sim *s, const struct node *n, const struct clien
 			permits += o->permits;
 		}
 	}
-	if (c->mode == PERMITS && permits > s->name[c->name].limit)
-		sim_no(s, "%s: %llu permits are held of %u", s->name[c->name].key, (unsigned long long)permits, s->name[c->name].limit);
+	if (c->mode == PERMITS && permits > s->name[c->name].limit_most)
+		sim_no(s, "%s: %llu permits are held of %u", s->name[c->name].key, (unsigned long long)permits, s->name[c->name].limit_most);
 }
 
 static void token_look(struct sim *s, const struct node *n, const struct client *c)
@@ -192,8 +196,39 @@ void judge_write(struct sim *s, struct client *c)
 	j->written_order = c->order;
 }
 
+void judge_resized(struct sim *s, struct node *n, unsigned name)
+{
+	struct judge_name *j = &s->name[name];
+
+	if (n->slot[name].limit_stamp > j->limit_stamp) {
+		j->limit_stamp = n->slot[name].limit_stamp;
+		j->limit_now = n->slot[name].limit;
+	} else if (n->slot[name].limit_stamp == j->limit_stamp && n->slot[name].limit != j->limit_now) {
+		sim_no(s, "%s: node %u is told of another limit than others were, under the same stamp", j->key, n->id);
+	}
+}
+
+/* All who have it open go by one limit. */
+static void limits_look(struct sim *s, unsigned name)
+{
+	const struct node *one = NULL;
+
+	for (unsigned i = 0; i < s->nodes; i++) {
+		const struct node *n = &s->node[i];
+
+		if (!n->core || !holds(s, n) || !n->slot[name].in_core || n->slot[name].releasing || !n->slot[name].held)
+			continue;
+		if (one && slot_limit(s, one, name) != slot_limit(s, n, name))
+			sim_no(s, "%s: for node %u the limit is %u, for node %u it is %u", s->name[name].key, one->id, slot_limit(s, one, name),
+			       n->id, slot_limit(s, n, name));
+		one = n;
+	}
+}
+
 void judge_end(struct sim *s)
 {
+	for (unsigned i = 0; i < s->names; i++)
+		limits_look(s, i);
 	for (unsigned i = 0; i < s->nodes; i++) {
 		const struct node *n = &s->node[i];
 

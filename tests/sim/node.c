@@ -136,6 +136,9 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 		*l = (struct ledger_entry){ a->name.weight, a->name.range, a->name.number, l->held ? l->left : left_of(s, &a->name.value),
 					    a->name.lost };
 		return;
+	case CORE_ACT_RESIZED:
+		slot_resized(s, n, a);
+		return;
 	case CORE_ACT_CHANGED:
 		l->held = a->name.weight;
 		l->range = a->name.range;
@@ -158,6 +161,7 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_FORGOTTEN:
 		n->slot[i].in_core = n->slot[i].releasing = n->slot[i].death_owed = false;
+		slot_limit_forget(s, n, i);
 		n->slot[i].dirty = true;
 		return;
 	default:
@@ -224,6 +228,7 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 	case CORE_ACT_REFUSED:
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
+	case CORE_ACT_RESIZED:
 		act_name(s, n, a);
 		return;
 	}
@@ -244,6 +249,7 @@ static void trace_action(struct sim *s, const struct node *n, const struct core_
 	case CORE_ACT_REFUSED:
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
+	case CORE_ACT_RESIZED:
 		sim_trace(s, "  %u %s %s weight %u token %u:%llu+%llu%s", n->id, core_action_name(a->kind), s->name[a->name.ref].key,
 			  a->name.weight, token_epoch(a->name.range.first), (unsigned long long)token_counter(a->name.range.first),
 			  (unsigned long long)a->name.range.count, a->name.lost ? " lost" : "");
@@ -270,7 +276,7 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 			sim_trace(s, "%u %s", n->id, core_event_name(ev.kind));
 		s->counts->steps++;
 		int r = core_step(n->core, &ev, &n->actions);
-		if (r < 0 && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
+		if (r < 0 && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
 			sim_no(s, "node %u: %s says %d", n->id, core_event_name(ev.kind), r);
 		for (unsigned i = 0; i < n->actions.n; i++) {
 			if (sim_wild(s) && sim_random(s, 40000) == 0) {
@@ -310,6 +316,8 @@ static void slots_adopt(struct sim *s, struct node *n)
 #endif
 		upgrades_forget(s, n, i);
 		sl->in_core = l.held;
+		if (!l.held)
+			slot_limit_forget(s, n, i);
 		sl->releasing = sl->upgrade = false;
 		sl->wanted = 0;
 		sl->keep = CORE_WEIGHT_ALL;
@@ -328,6 +336,8 @@ static void slots_adopt(struct sim *s, struct node *n)
 			i, s->name[i].key, (uint16_t)strlen(s->name[i].key), l.range, l.number, l.held, s->name[i].limit } };
 		uint8_t bytes[CORE_VALUE_MAX];
 		ev.adopt.value = left_value(&sl->left, bytes);
+		ev.adopt.present = sl->limit;
+		ev.adopt.limit_stamp = sl->limit_stamp;
 		ev.adopt.died = sl->death_owed || (l.lost && l.held == 1 && s->name[i].limit == CORE_WEIGHT_ALL);
 		node_give(s, n, &ev);
 	}
@@ -361,7 +371,7 @@ void node_start(struct sim *s, struct node *n, bool adopt)
 		n->deadline = 0;
 		memset(n->ledger, 0, sizeof n->ledger);
 		for (unsigned i = 0; i < s->names; i++)
-			n->slot[i].in_core = false, n->slot[i].wanted = 0, n->slot[i].dirty = true;
+			n->slot[i].in_core = false, n->slot[i].wanted = 0, n->slot[i].dirty = true, slot_limit_forget(s, n, i);
 		ev.start.session = sim_random(s, 0) | 1;
 		ev.start.incarnation = 1;
 	}

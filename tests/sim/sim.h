@@ -46,7 +46,7 @@ enum run_kind {
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
 	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
-	X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
+	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged)
 
 struct sim_counts {
@@ -88,6 +88,9 @@ struct slot {
 	unsigned budget;                 /* hand-overs left */
 	unsigned queue[CLIENTS_MAX], queue_n;
 	uint64_t granted_at;             /* by the node's clock */
+	uint32_t limit;                  /* since it was resized ... */
+	uint64_t limit_stamp;            /* ... which it was if this is not 0 */
+	uint64_t asked_stamp;            /* what that was when the present wish was told to the core */
 	struct left left;
 	bool left_fresh;                 /* published since the daemon was told */
 	bool owner_died;                 /* the next exclusive holder is to be told */
@@ -176,7 +179,10 @@ struct record {
 
 struct judge_name {
 	char key[16];
-	uint32_t limit;
+	uint32_t limit;                  /* that it is opened with */
+	uint32_t limit_most;             /* that it ever had */
+	uint32_t limit_now;              /* of the highest stamp that anybody was told ... */
+	uint64_t limit_stamp;            /* ... which is this */
 	uint64_t exclusive_max, shared_max; /* tokens acquired */
 	uint64_t order, written_order, written_token;
 	bool abnormal;                   /* an exclusive holder was lost, and nobody has been told */
@@ -264,6 +270,9 @@ void slot_refused(struct sim *s, struct node *n, const struct core_action *a);
 void slots_lapsed(struct sim *s, struct node *n);
 void upgrades_forget(struct sim *s, struct node *n, unsigned name);
 uint32_t slot_usage(const struct node *n, unsigned name);
+uint32_t slot_limit(const struct sim *s, const struct node *n, unsigned name);
+void slot_limit_forget(struct sim *s, struct node *n, unsigned name);
+void slot_resized(struct sim *s, struct node *n, const struct core_action *a);
 
 /* left.c */
 struct left left_of(struct sim *s, const struct core_value *v);
@@ -282,6 +291,7 @@ void judge_write(struct sim *s, struct client *c);
 void judge_lost(struct sim *s, struct node *n, unsigned name);
 void judge_deadline(struct sim *s, struct node *n);
 void judge_record(struct sim *s, const struct node *by, const char *key, const void *value, uint32_t size);
+void judge_resized(struct sim *s, struct node *n, unsigned name);
 void judge_end(struct sim *s);
 bool holds(const struct sim *s, const struct node *n);
 

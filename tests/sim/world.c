@@ -140,6 +140,7 @@ static void conf_draw(struct sim *s)
 	for (unsigned i = 0; i < s->names; i++) {
 		snprintf(s->name[i].key, sizeof s->name[i].key, "sim/%u", (unsigned)sim_random(s, 1000) * 100 + i);
 		s->name[i].limit = sim_chance(s, 70) ? CORE_WEIGHT_ALL : 1 + (uint32_t)sim_random(s, 6);
+		s->name[i].limit_most = s->name[i].limit;
 	}
 	for (unsigned i = 0; i < s->nodes; i++) {
 		struct node *n = &s->node[i];

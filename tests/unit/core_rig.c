@@ -129,6 +129,9 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_CHANGE:
 		trace(r, " %u %u %u", ev->change.ref, ev->change.held, ev->change.wanted);
 		break;
+	case CORE_EV_RESIZE:
+		trace(r, " %u %u", ev->resize.ref, ev->resize.limit);
+		break;
 	case CORE_EV_LINK_UP:
 	case CORE_EV_LINK_DOWN:
 	case CORE_EV_RECV:
@@ -203,6 +206,7 @@ static void trace_action(struct rig *r, const struct core_action *a)
 		break;
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
+	case CORE_ACT_RESIZED:
 		trace(r, " %u %u", a->name.ref, a->name.weight);
 		break;
 	case CORE_ACT_TIMER:

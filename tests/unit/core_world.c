@@ -286,6 +286,7 @@ static void do_action(struct world *w, const struct core_action *a)
 	case CORE_ACT_SESSION:
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
+	case CORE_ACT_RESIZED:
 	case CORE_ACT_DRAINED:
 		judge(w, false, "something that only a node among others does");
 		return;

@@ -21,8 +21,19 @@ static struct frame frame_of(enum msg_kind kind)
 	return (struct frame){ .conn = 0x1122334455667788, .msg = {
 		.kind = kind, .shard = (uint8_t)shard_of(KEY, 9), .key = KEY, .key_len = 9,
 		.from = { 0x0102030405060708, 9 }, .epoch = 5, .held = 1, .wanted = MSG_WEIGHT_ALL, .limit = MSG_WEIGHT_ALL,
-		.number = 77, .stamp = token_make(5, 3), .seen = token_make(5, 4), .used = 6,
+		.number = 77, .limit_stamp = token_make(5, 9), .present = 4, .resize = 7,
+		.stamp = token_make(5, 3), .seen = token_make(5, 4), .used = 6,
 		.range = { token_make(5, 4), 100 }, .error = -EINVAL } };
+}
+
+static struct frame permits(enum msg_kind kind)
+{
+	struct frame f = frame_of(kind);
+
+	f.msg.held = 1;
+	f.msg.wanted = 2;
+	f.msg.limit = 5;
+	return f;
 }
 
 static void both_ways(const struct frame *f, uint32_t size)
@@ -59,11 +70,11 @@ static void there_and_back(void **state)
 	static const uint32_t sizes[] = {
 		[MSG_SYNC] = 92 + 9, [MSG_CLAIM] = 92 + 9, [MSG_RELEASE] = 56 + 9, [MSG_STAMP] = 48 + 9, [MSG_GRANT] = 68 + 9,
 		[MSG_REFUSED] = 44 + 9, [MSG_RELEASED] = 40 + 9, [MSG_REVOKE] = 52 + 9, [MSG_REIGN] = 32, [MSG_MARK] = 48 + 9,
-		[MSG_HANDOVER] = 40,
+		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_MARK; kind++) {
-		struct frame f = frame_of((enum msg_kind)kind);
+	for (unsigned kind = 0; kind <= MSG_LIMIT; kind++) {
+		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
 		both_ways(&f, sizes[kind]);
 	}
@@ -89,6 +100,24 @@ static void with_values(void **state)
 		f.msg.value = (struct core_value){ .state = CORE_VALUE_LOST };
 		both_ways(&f, carries[i].size);
 	}
+}
+
+static void with_limits(void **state)
+{
+	(void)state;
+	struct frame f = permits(MSG_CLAIM);
+
+	f.msg.wanted = 6;                                        /* more than it was opened with, but it has been resized */
+	f.msg.flags = MSG_FLAG_LIMIT;
+	both_ways(&f, 92 + 12 + 9);
+	f.msg.flags |= MSG_FLAG_RESIZE;
+	both_ways(&f, 92 + 12 + 4 + 9);
+	f = permits(MSG_RELEASE);
+	f.msg.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
+	both_ways(&f, 56 + 4 + 4 + 9);
+	f = permits(MSG_MARK);
+	f.msg.flags = MSG_FLAG_LIMIT;
+	both_ways(&f, 48 + 4 + 12 + 9);
 }
 
 static void written_down(void **state)
@@ -119,6 +148,12 @@ static void nonsense(void **state)
 	struct frame f;
 	uint8_t bytes[CORE_FRAME_MAX] = { 32 };
 
+	f = permits(MSG_LIMIT), f.msg.limit = 0, refused(&f, -EBADMSG);
+	f = permits(MSG_LIMIT), f.msg.stamp = 0, refused(&f, -EBADMSG);
+	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.present = 0, refused(&f, -EBADMSG);
+	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_RESIZE, f.msg.resize = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
+	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.limit = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
+	f = permits(MSG_GRANT), f.msg.flags = MSG_FLAG_LIMIT, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.shard ^= 1, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.from.session = 0, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.from.incarnation = 0, refused(&f, -EBADMSG);
@@ -141,7 +176,7 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_MARK + 1;
+	bytes[3] = MSG_LIMIT + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 0, 6 }, 2), -EBADMSG);
@@ -214,6 +249,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		{ "each kind of frame is what was put in, and no byte of it can go wrong unnoticed and unbounded", there_and_back, NULL, NULL, NULL },
 		{ "values of all sizes travel with what carries them, and so does their loss", with_values, NULL, NULL, NULL },
+		{ "limits travel with statements and marks", with_limits, NULL, NULL, NULL },
 		{ "a frame has the written-down bytes", written_down, NULL, NULL, NULL },
 		{ "what cannot be is not a frame", nonsense, NULL, NULL, NULL },
 		{ "beats, member records and the cluster's map come back as they went", records, NULL, NULL, NULL },

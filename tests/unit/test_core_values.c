@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What holders leave behind: values, and word of a death (DESIGN S9). Whole cores that are alone, and a master for itself. */
+/* What names carry: values, word of a death, limits (DESIGN S9). Whole cores that are alone, and a master for itself. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/frame.h"
 #include "core/grant.h"
 #include "core_rig.h"
 #include "core/range.h"
@@ -208,6 +209,67 @@ static void without_memory(void **state)
 	rig_claim(&r, 0, KEY);
 	reads(&r, "a value of some length");
 	assert_true(granted(&r)->name.lost);
+	rig_done(&r);
+}
+
+static const struct core_action *action(const struct rig *r, enum core_action_kind kind)
+{
+	for (unsigned i = 0; i < r->actions.n; i++)
+		if (r->actions.v[i].kind == kind)
+			return &r->actions.v[i];
+	return NULL;
+}
+
+static int want(struct rig *r, uint32_t held, uint32_t wanted)
+{
+	return rig_step(r, &(struct core_event){ .kind = CORE_EV_CHANGE, .change = { .ref = 0, .held = held, .wanted = wanted } });
+}
+
+static uint32_t resized(struct rig *r, uint32_t limit)
+{
+	assert_int_equal(rig_step(r, &(struct core_event){ .kind = CORE_EV_RESIZE, .resize = { 0, limit } }), 0);
+	return action(r, CORE_ACT_RESIZED)->name.weight;
+}
+
+static void grows_and_shrinks(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct core_event ev = { .kind = CORE_EV_CLAIM, .claim = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1, .weight = 3, .limit = 3 } };
+
+	rig_open(&r);
+	assert_int_equal(rig_step(&r, &(struct core_event){ .kind = CORE_EV_RESIZE, .resize = { 0, 5 } }), -ENOENT);
+	assert_int_equal(rig_step(&r, &ev), 0);
+	assert_int_equal(want(&r, 3, 5), -EINVAL);
+	assert_int_equal(rig_step(&r, &(struct core_event){ .kind = CORE_EV_RESIZE, .resize = { 0, 0 } }), -EINVAL);
+	assert_int_equal(resized(&r, 5), 5);
+	assert_int_equal(want(&r, 3, 5), 0);
+	assert_int_equal(action(&r, CORE_ACT_GRANT)->name.weight, 5);
+
+	/* What is held stays; nothing new is granted until it fits, and then at once. */
+	uint64_t stamp = action(&r, CORE_ACT_GRANT)->name.range.first;
+	assert_int_equal(resized(&r, 2), 2);
+	assert_int_equal(want(&r, 3, 4), 0);
+	assert_null(action(&r, CORE_ACT_GRANT));
+	assert_int_equal(resized(&r, 4), 4);
+	assert_int_equal(action(&r, CORE_ACT_GRANT)->name.weight, 4);
+	assert_true(action(&r, CORE_ACT_GRANT)->name.range.first > stamp);
+
+	/* Once nobody has it open, it is as whoever opens it says. */
+	rig_release(&r, 0, 1);
+	assert_int_equal(rig_step(&r, &ev), 0);
+	assert_int_equal(want(&r, 3, 4), -EINVAL);
+	rig_done(&r);
+}
+
+static void lock_has_no_limit(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	rig_claim(&r, 0, KEY);
+	assert_int_equal(rig_step(&r, &(struct core_event){ .kind = CORE_EV_RESIZE, .resize = { 0, 5 } }), -EINVAL);
 	rig_done(&r);
 }
 
@@ -443,6 +505,100 @@ static void tells(void **state)
 	bench_done(&b);
 }
 
+static struct msg permits(enum msg_kind kind, uint64_t number, uint32_t held, uint32_t limit)
+{
+	struct msg m = { .kind = kind, .number = number, .held = held, .wanted = held ? 0 : 1, .limit = limit };
+
+	if (held) {
+		m.seen = token_make(4, number);
+		m.range = (struct core_range){ m.seen, 1 };
+	}
+	return m;
+}
+
+/* Of limits that members know the one with the highest stamp counts, in whatever order they tell. */
+static void latest_limit(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg m, other;
+
+	for (unsigned turn = 0; turn < 2; turn++) {
+		bench_init(&b);
+		b.peers.own.id = self;
+		reign(&b, 5);
+		struct msg mark = permits(MSG_MARK, 0, 0, 3);
+		mark.flags = MSG_FLAG_LIMIT;
+		mark.limit_stamp = token_make(4, 7);
+		mark.present = 6;
+		m = permits(MSG_SYNC, 2, 2, 3);
+		m.flags = MSG_FLAG_LIMIT;
+		m.limit_stamp = token_make(4, 6);
+		m.present = 1;
+		if (turn)
+			say(&b, mark);
+		other = say(&b, m);
+		assert_int_equal(other.kind, turn ? MSG_LIMIT : (enum msg_kind)-1);
+		if (!turn)
+			say(&b, mark);
+		other = synced(&b);
+		name_t n = names_find(&b.names, KEY, sizeof KEY - 1);
+		assert_int_equal(record_of(&b.master, n)->limit, 6);
+		assert_int_equal(record_of(&b.master, n)->held, 2);
+		if (!turn)
+			assert_true(other.kind == MSG_LIMIT && other.limit == 6 && other.stamp == token_make(4, 7) && other.held == 3);
+		bench_done(&b);
+	}
+}
+
+/* Who opens it with another number than it was opened with, or has now, is refused. */
+static void other_number(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg_peer another = { 8, 1 };
+	struct msg m;
+
+	bench_init(&b);
+	reign(&b, 5);
+	synced(&b);
+	assert_int_equal(say(&b, permits(MSG_CLAIM, 2, 0, 3)).kind, MSG_GRANT);
+	m = permits(MSG_CLAIM, 3, 1, 3);
+	m.seen = m.range.first = token_make(5, 1);
+	m.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
+	m.resize = 5;
+	assert_int_equal(say(&b, m).kind, MSG_LIMIT);
+	assert_int_equal(peers_reserve(&b.peers), 0);
+	struct peer *p = peers_add(&b.peers, another.session);
+	p->id = another;
+	p->listed = true;
+	p->conn = 1;
+	for (unsigned i = 0; i < 3; i++) {
+		static const struct { uint32_t limit; enum msg_kind answer; } of[] = { { 3, MSG_GRANT }, { 4, MSG_REFUSED }, { 5, MSG_GRANT } };
+		struct frame f = { .conn = 1, .msg = permits(MSG_CLAIM, 10 + i, 0, of[i].limit) }, g;
+		uint8_t frames[CORE_ACTIONS_MAX][CORE_FRAME_MAX];
+
+		b.step.peers = &b.peers;
+		b.step.frame = frames;
+		b.actions.n = 0;
+		f.msg.from = another;
+		f.msg.to = self;
+		f.msg.epoch = 5;
+		f.msg.shard = (uint8_t)b.shard;
+		f.msg.key = KEY;
+		f.msg.key_len = sizeof KEY - 1;
+		assert_int_equal(master_reserve(&b.master), 0);
+		master_receive(&b.master, &f.msg, &b.step);
+		while (master_work(&b.master, &b.step))
+			continue;
+		bool found = false;
+		for (unsigned k = 0; k < b.actions.n; k++)
+			found |= frame_decode(b.actions.v[k].send.bytes, b.actions.v[k].send.n, &g) == 0 && g.msg.kind == of[i].answer;
+		assert_true(found);
+	}
+	bench_done(&b);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -452,6 +608,10 @@ int main(void)
 		{ "after a restart a value that nobody brought is called lost", restart, NULL, NULL, NULL },
 		{ "values of closed names are kept within bounds, and beyond called lost", kept_within_bounds, NULL, NULL, NULL },
 		{ "a release without memory can be said again", without_memory, NULL, NULL, NULL },
+		{ "a semaphore grows and shrinks under its holders", grows_and_shrinks, NULL, NULL, NULL },
+		{ "a lock is not resized", lock_has_no_limit, NULL, NULL, NULL },
+		{ "of limits the latest counts, and those who know an older one are told", latest_limit, NULL, NULL, NULL },
+		{ "whoever opens a semaphore with another number is refused", other_number, NULL, NULL, NULL },
 		{ "a release that is said again brings back neither value nor death", said_twice, NULL, NULL, NULL },
 		{ "what is owed is acknowledged, however often it is said", heard, NULL, NULL, NULL },
 		{ "a suspect reign believes holders, and calls lost what others know", suspect, NULL, NULL, NULL },
