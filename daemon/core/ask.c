@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "ask.h"
 
-_Static_assert(ASK_N <= 8, "the kind in the low three bits of op");
+#define KIND_MASK 15u
+
+_Static_assert(ASK_N <= KIND_MASK + 1, "the kind in the low bits of op");
 
 void ask_key(struct ask *a, const char *prefix, uint64_t session)
 {
@@ -21,9 +23,9 @@ static struct core_action *ask(struct asks *a, enum ask_kind kind, enum core_act
 	struct core_action *act = step_act(s, what);
 
 	core_assert(!k->op);
-	a->op += 8;
-	if (!(a->op & ~7u))
-		a->op = 8;
+	a->op += KIND_MASK + 1;
+	if (!(a->op & ~KIND_MASK))
+		a->op = KIND_MASK + 1;
 	k->op = a->op | kind;
 	k->stale = false;
 	act->store.op = k->op;
@@ -62,7 +64,7 @@ void ask_forget(struct asks *a, enum ask_kind kind)
 
 int ask_answered(struct asks *a, uint32_t op)
 {
-	unsigned kind = op & 7;
+	unsigned kind = op & KIND_MASK;
 
 	if (!op || kind >= ASK_N || a->v[kind].op != op)
 		return -CORE_EINVAL;

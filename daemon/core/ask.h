@@ -16,7 +16,9 @@
 	X(PLAN)           /* write the map */                                                  \
 	X(MEMBERS)        /* list the member records */                                        \
 	X(BEATS)          /* list the beats */                                                 \
-	X(BURY)           /* end a session, clear away what is left of one */
+	X(BURY)           /* end a session, clear away what is left of one */                  \
+	X(CUT)            /* read or write our own record of whom we do not reach */           \
+	X(CUTS)           /* list those records */
 
 enum ask_kind {
 #define X(name) ASK_##name,

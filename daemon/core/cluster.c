@@ -3,7 +3,7 @@
 
 #include "coord.h"
 #include "core_int.h"
-#include "frame.h"
+#include "path.h"
 #include "range.h"
 
 static void text_keep(struct cluster *cl, struct member_text *t)
@@ -35,6 +35,9 @@ int cluster_start(struct core *c, const struct core_event *ev, struct step *s)
 	cl->on = true;
 	cl->conf = *ev->start.cluster;
 	text_keep(cl, &text);
+	if (!cl->conf.grace)
+		cl->conf.grace = cl->conf.ttl;
+	cut_begin(&cl->cut, ev->start.deadline);
 	session_start(&cl->session, &cl->conf, &text, &cl->asks, c->mem.seed, self, ev->start.deadline, s);
 	peers_self(&c->peers)->id = cl->session.self;
 	member_begin(&c->member, cl->session.self);
@@ -75,15 +78,24 @@ static void lapsed(struct core *c)
 	for (unsigned i = 0; i < c->peers.n; i++) {
 		struct peer *p = &c->peers.v[i];
 		p->synced = p->hearing = p->needed = p->ask = 0;
-		p->listed = p->ended = false;
+		p->listed = p->ended = p->blames = p->complained = p->complain_say = false;
 	}
 	cl->map = (struct clustermap){ 0 };
 	cl->map_version = 0;
 	cl->map_read = false;
 	cl->members_for = cl->members_want = cl->raise = 0;
 	cl->list_want = cl->beats_due = cl->beats_want = cl->beats_known = false;
+	cut_begin(&cl->cut, false);
 	for (unsigned i = ASK_MAP; i < ASK_N; i++)
 		ask_forget(&cl->asks, (enum ask_kind)i);
+}
+
+static void unreached(struct peer *p)
+{
+	p->conn = p->via = p->hop = p->path_open = 0;
+	p->shunned = p->avoid_until = 0;
+	p->cut = 0;                              /* from when it is listed, in this session */
+	p->met = p->blames = p->complained = p->complain_say = false;
 }
 
 /* A new session has begun, or the first. */
@@ -97,7 +109,7 @@ static void identity(struct core *c)
 	peers_drop(&c->peers, own);
 	own->id = self;
 	for (unsigned i = 1; i < c->peers.n; i++)
-		c->peers.v[i].conn = 0;          /* greeted by another name */
+		unreached(&c->peers.v[i]);       /* greeted by another name */
 	member_begin(&c->member, self);
 	master_begin(&c->master, self, c->cluster.conf.lock_delay);
 }
@@ -194,6 +206,11 @@ static void member_seen(struct core *c, const struct member_record *r, uint64_t 
 		p->ask = c->master.opening | c->master.open;
 	p->listed = true;
 	p->ended = false;
+	if (!p->conn && !p->cut && peers_index(&c->peers, p)) {
+		p->cut = now ? now : 1;
+		p->path_at = now + path_detour(&c->cluster.conf);
+		c->cluster.path_at = c->cluster.cut.at = 1;
+	}
 	p->node = r->node;
 	p->record = version;
 	p->may_master = r->may_master;
@@ -202,7 +219,7 @@ static void member_seen(struct core *c, const struct member_record *r, uint64_t 
 		p->link_wanted = false;
 }
 
-static bool key_session(const char *key, unsigned prefix, uint64_t *ret)
+bool cluster_key_session(const char *key, unsigned prefix, uint64_t *ret)
 {
 	uint64_t v = 0;
 
@@ -221,9 +238,19 @@ static bool among(const struct core_event *ev, uint64_t session)
 	uint64_t id;
 
 	for (uint32_t i = 0; i < ev->store.records_n; i++)
-		if (key_session(ev->store.records[i].key, sizeof MEMBER_PREFIX - 1, &id) && id == session)
+		if (cluster_key_session(ev->store.records[i].key, sizeof MEMBER_PREFIX - 1, &id) && id == session)
 			return true;
 	return false;
+}
+
+static void ended(struct core *c, struct peer *p)
+{
+	if (p->ended)
+		return;
+	master_ended(&c->master, p);
+	path_hop_lost(c, p);
+	for (unsigned i = 0; i < c->peers.n; i++)
+		c->peers.v[i].named = 0;         /* by whom? The next list says it */
 }
 
 static void members_answer(struct core *c, const struct core_event *ev, struct step *s)
@@ -239,7 +266,7 @@ static void members_answer(struct core *c, const struct core_event *ev, struct s
 	}
 	for (unsigned i = 1; i < c->peers.n; i++)
 		if (c->peers.v[i].id.session && c->peers.v[i].since && !among(ev, c->peers.v[i].id.session))
-			master_ended(&c->master, &c->peers.v[i]);
+			ended(c, &c->peers.v[i]);
 	for (uint32_t i = 0; i < ev->store.records_n; i++)
 		if (member_record_decode(ev->store.records[i].value, ev->store.records[i].value_len, &r) == 0)
 			member_seen(c, &r, ev->store.records[i].version, s->now);
@@ -282,6 +309,10 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
 	case ASK_BURY:
 		coord_answer(c, (enum ask_kind)kind, ev, s->now);
 		break;
+	case ASK_CUT:
+	case ASK_CUTS:
+		cut_answer(c, (enum ask_kind)kind, ev, s->now);
+		break;
 	case ASK_N:
 		break;
 	}
@@ -300,22 +331,17 @@ void cluster_link_up(struct core *c, const struct core_event *ev)
 		p = peers_add(&c->peers, ev->link.session);
 	if (!p || p->ended || ev->link.conn <= p->conn_last || ev->link.incarnation < p->id.incarnation)
 		return;
-	p->conn = p->conn_last = ev->link.conn;
-	p->id.incarnation = ev->link.incarnation;
-	p->round++;
-	p->hearing = p->synced = 0;
-	if (!p->listed)
-		c->cluster.list_want = true;
-	member_linked(&c->member, p->id.session);
+	p->conn_last = ev->link.conn;
+	path_reached(c, p, ev->link.conn, ev->link.incarnation, NULL);
 }
 
 void cluster_link_down(struct core *c, const struct core_event *ev)
 {
 	struct peer *p = peers_find(&c->peers, ev->link.session);
 
-	if (!p || !peers_index(&c->peers, p) || p->conn != ev->link.conn)
+	if (!p || !peers_index(&c->peers, p) || p->via || p->conn != ev->link.conn)
 		return;
-	p->conn = 0;
+	path_lost(c, p);
 	if (!p->since)
 		peers_drop(&c->peers, p);
 }
@@ -326,7 +352,7 @@ static bool frame_current(const struct peer *p, const struct core_event *ev, con
 	(void)ev;
 	return f->msg.from.session == p->id.session;
 #endif
-	return p->conn && ev->recv.conn == p->conn && f->conn == p->conn && msg_peer_same(f->msg.from, p->id);
+	return p->conn && !p->via && ev->recv.conn == p->conn && f->conn == p->conn && msg_peer_same(f->msg.from, p->id);
 }
 
 /* Whoever speaks of a reign that the map has not told us of knows a newer one. */
@@ -381,18 +407,27 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 {
 	struct peer *p = peers_find(&c->peers, ev->recv.session);
 	struct frame f;
-	int r = frame_decode(ev->recv.bytes, ev->recv.n, &f);
 
+	if (envelope_is(ev->recv.bytes, ev->recv.n))
+		return p ? path_recv(c, p, ev, s) : 0;
+	int r = frame_decode(ev->recv.bytes, ev->recv.n, &f);
 	if (r < 0)
 		return r;
-	if (!p || !frame_current(p, ev, &f))
-		return 0;
+	return p && frame_current(p, ev, &f) ? cluster_frame(c, p, &f, s) : 0;
+}
+
+int cluster_frame(struct core *c, struct peer *p, struct frame *f, struct step *s)
+{
 	if (c->cluster.session.state != SESSION_LIVE)
 		return 0;
-	if (f.msg.value.state == CORE_VALUE_KNOWN && (r = value_make(&c->values, &f.msg.value, &f.msg.kept)) < 0)
+	int r = 0;
+
+	if (f->msg.value.state == CORE_VALUE_KNOWN)
+		r = value_make(&c->values, &f->msg.value, &f->msg.kept);
+	if (r < 0)
 		return r;
-	r = message_in(c, p, &f, s);
-	value_drop(&c->values, f.msg.kept);
+	r = message_in(c, p, f, s);
+	value_drop(&c->values, f->msg.kept);
 	return r;
 }
 
@@ -476,6 +511,8 @@ void cluster_tick(struct core *c, struct step *s)
 	coord_look(c, s->now);
 	view_tick(c, s);
 	coord_tick(c, s);
+	path_tick(c, s->now);
+	cut_tick(c, s);
 	drained_look(c, s);
 }
 
@@ -500,6 +537,11 @@ core_nsec_t cluster_next(const struct core *c, core_nsec_t now)
 		core_nsec_t coord = coord_next(c);
 		if (coord)
 			earlier(&at, coord);
+		if (cl->map_read && cl->path_at)
+			earlier(&at, cl->path_at);
+		core_nsec_t cut = cut_next(c);
+		if (cut)
+			earlier(&at, cut);
 	}
 	return at && at <= now ? now + 1 : at;
 }
@@ -522,7 +564,7 @@ bool cluster_busy(const struct core *c)
 {
 	bool link;
 
-	return c->cluster.on && (c->master.telling || peer_wanting(c, &link));
+	return c->cluster.on && (c->master.telling || c->cluster.paths_opening || c->cluster.cut.complaints || peer_wanting(c, &link));
 }
 
 static void reign_say(struct core *c, struct peer *p, struct step *s)
@@ -542,7 +584,7 @@ bool cluster_work(struct core *c, struct step *s)
 
 	if (!c->cluster.on)
 		return false;
-	if (master_tell_work(&c->master, s))
+	if (path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
 		return true;
 	p = peer_wanting(c, &link);
 	if (!p)

@@ -18,6 +18,8 @@
 #define DLOCK_CORE_CLUSTER_H
 
 #include "ask.h"
+#include "cut.h"
+#include "frame.h"
 #include "mapplan.h"
 #include "observe.h"
 #include "session.h"
@@ -44,6 +46,9 @@ struct cluster {
 	core_nsec_t list_at;             /* the members, if wanted: not before, after an error */
 	core_nsec_t remind_at;           /* whom opening shards wait for */
 	core_nsec_t beats_at, plan_at;
+	core_nsec_t path_at;             /* somebody may be reached through another; 0: nobody is to be */
+	bool paths_opening;
+	struct cut cut;
 	shard_set_t raise;               /* epochs that the master wants raised */
 	bool drained;                    /* has been said */
 	struct mapplan_node *nodes;      /* CORE_MEMBERS_MAX, for planning */
@@ -58,6 +63,12 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s);
 void cluster_link_up(struct core *c, const struct core_event *ev);
 void cluster_link_down(struct core *c, const struct core_event *ev);
 int cluster_recv(struct core *c, const struct core_event *ev, struct step *s);
+
+/* The session in a key of the store, behind its prefix. */
+bool cluster_key_session(const char *key, unsigned prefix, uint64_t *ret);
+
+/* A frame by the present connection or path. */
+int cluster_frame(struct core *c, struct peer *p, struct frame *f, struct step *s);
 void cluster_drain(struct core *c, bool on);
 void cluster_hint(struct core *c, core_nsec_t now);
 

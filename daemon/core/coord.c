@@ -2,6 +2,7 @@
 #include "coord.h"
 
 #include "core_int.h"
+#include "cut.h"
 #include "range.h"
 
 /* Tombstones stay for so many waits of an observer, until everybody has looked at least once. */
@@ -103,8 +104,8 @@ static void bury_tick(struct core *c, struct step *s)
 	const struct observed *e = observe_expired(&cl->observe, wait_of(&cl->conf), s->now);
 	if (e && e->id.session != cl->session.self.session)
 		tombstone(c, e, s);
-	else
-		clear_one(c, s);
+	else if (!clear_one(c, s))
+		cut_clear(c, s);
 }
 
 /* --- Planning --- */
@@ -123,7 +124,9 @@ static unsigned nodes_fill(struct core *c, core_nsec_t now)
 {
 	struct cluster *cl = &c->cluster;
 	unsigned n = 0;
+	core_nsec_t steady = cut_steady(c, now);
 
+	cut_avoid(c, now);
 	for (unsigned i = 0; i < c->peers.n; i++) {
 		const struct peer *p = &c->peers.v[i];
 		const struct observed *e = p->listed ? observe_find(&cl->observe, p->id.session) : NULL;
@@ -132,7 +135,8 @@ static unsigned nodes_fill(struct core *c, core_nsec_t now)
 			continue;
 		cl->nodes[n++] = (struct mapplan_node){
 			.id = { p->id.session, e->id.incarnation }, .node = p->node,
-			.may_master = p->may_master, .drains = p->drains, .steady = now - p->since >= cl->conf.steady,
+			.may_master = p->may_master, .drains = p->drains,
+			.steady = (!i || p->met) && now - p->since >= steady, .avoid = now < p->avoid_until,
 		};
 	}
 	return n;

@@ -419,7 +419,7 @@ bool core_member_next(const struct core *c, unsigned *at, struct core_member *re
 		*ret = (struct core_member){
 			.session = p->id.session, .node = p->node, .incarnation = p->id.incarnation,
 			.name = peer_name(p), .address = peer_address(p), .self = p == c->peers.v,
-			.may_master = p->may_master, .drains = p->drains, .linked = peer_linked(&c->peers, p),
+			.may_master = p->may_master, .drains = p->drains, .linked = peer_linked(&c->peers, p), .via = p->via,
 			.shards = shards_of(c, p->id),
 		};
 		return true;

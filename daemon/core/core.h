@@ -33,7 +33,7 @@
 #define CORE_ACTIONS_MAX 48
 #define CORE_MEMBERS_MAX 1024    /* nodes of a cluster, dead sessions included until they are cleared away */
 #define CORE_VALUE_MAX 1024      /* bytes that a name carries */
-#define CORE_FRAME_MAX 1472
+#define CORE_FRAME_MAX 1520
 #define CORE_ADDRESS_MAX 255     /* "host:port" */
 #define CORE_NODE_NAME_MAX 64
 #define CORE_WEIGHT_ALL UINT32_MAX
@@ -79,6 +79,7 @@ struct core_cluster {
 	core_nsec_t beat;                /* between two renewals */
 	core_nsec_t look;                /* between two looks at the map, and at the beats by those who observe */
 	core_nsec_t steady;              /* a newcomer gets no shards before */
+	core_nsec_t grace;               /* who is in the way of a master that it does not reach ends itself after this; 0: ttl */
 	core_nsec_t loss;                /* actions on loss begin so long before the deadline */
 	core_nsec_t lock_delay;          /* after an abnormal loss, for resources that cannot check tokens */
 	uint64_t node;                   /* the host, over all its sessions */
@@ -209,7 +210,10 @@ struct core_event {
 	X(SEND)           /* a frame to that session, by that connection */                    \
 	X(LINK)           /* keep a connection to that session from now on; again: its address is another */ \
 	X(UNLINK)         /* that session has ended */                                         \
-	X(DEADLINE)       /* publish: what this node holds may be relied upon until then */    \
+	X(RELAYED)        /* for the log: it is reached through the session `via` until there is a connection */ \
+	X(COMPLAINT)      /* for the log: it is in the way of what we master, and not reached: the store says so now */ \
+	X(CUT_OFF)        /* for the log: that master complains of us, and we do not reach it. This session ends: a DEADLINE follows */ \
+	X(DEADLINE)       /* publish: what this node holds may be relied upon until then. Earlier than before: after CUT_OFF */ \
 	X(JEOPARDY)       /* renewals fail: error. A later DEADLINE says that they work again */ \
 	X(LOSS)           /* begin with the actions on loss, and say LOSS_DONE after them */   \
 	X(LAPSED)         /* all that was held is lost; refs of what was not waited for are free */ \
@@ -262,7 +266,8 @@ struct core_action {
 			uint64_t session;
 			uint32_t incarnation;
 			uint64_t node;
-			const char *name, *address; /* LINK: until the next step */
+			const char *name, *address; /* LINK: until the next step; the name also of RELAYED, COMPLAINT, CUT_OFF */
+			uint64_t via;            /* RELAYED */
 			core_nsec_t deadline;    /* as of an adopted session's last, before the first beat: 0 */
 		} session;
 		struct {
@@ -343,6 +348,7 @@ struct core_member {
 	const char *name, *address;      /* until the next step; "": there was no memory for them */
 	bool self, may_master, drains;
 	bool linked;                     /* frames reach it */
+	uint64_t via;                    /* ... through this session; 0: by a connection */
 	unsigned shards;                 /* that it masters by the map */
 };
 

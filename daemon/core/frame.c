@@ -14,7 +14,7 @@ enum {
 #define VALUE_FLAGS (MSG_FLAG_VALUE | MSG_FLAG_VALUE_LOST)
 #define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES | MSG_FLAG_LIMIT | MSG_FLAG_RESIZE)
 
-_Static_assert(CORE_FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
+_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
 
 static const uint16_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
@@ -83,7 +83,7 @@ static uint16_t flags_say(const struct msg *m)
 	return (uint16_t)flags;
 }
 
-uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX])
+uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 {
 	const struct msg *m = &f->msg;
 	uint16_t flags = flags_say(m), has = fields(m->kind, flags);
@@ -209,7 +209,7 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 	struct frame f = { 0 };
 	struct msg *m = &f.msg;
 
-	if (n < FRAME_HEAD || n > CORE_FRAME_MAX || get(&c, 2) != n)
+	if (n < FRAME_HEAD || n > FRAME_MAX || get(&c, 2) != n)
 		return -CORE_EBADMSG;
 	if (get(&c, 1) != FRAME_LAYOUT)
 		return -CORE_EPROTONOSUPPORT;

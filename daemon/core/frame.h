@@ -21,14 +21,15 @@
 
 #define FRAME_LAYOUT 1
 #define FRAME_HEAD 32
+#define FRAME_MAX (CORE_FRAME_MAX - 48)  /* what else fits into CORE_FRAME_MAX is an envelope's (envelope.h) */
 
 struct frame {
 	struct msg msg;                  /* its key and value point into the bytes; `to` is not in a frame */
 	uint64_t conn;
 };
 
-/* The length; ret has CORE_FRAME_MAX bytes. */
-uint32_t frame_encode(const struct frame *f, uint8_t ret[CORE_FRAME_MAX]);
+/* The length. */
+uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX]);
 
 /* -EBADMSG; -EPROTONOSUPPORT: another layout. *ret is untouched then. */
 int frame_decode(const void *bytes, size_t n, struct frame *ret);

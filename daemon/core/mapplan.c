@@ -13,9 +13,14 @@ static bool willing(const struct mapplan_node *v)
 	return v->may_master && !v->drains;
 }
 
-static bool willing_and_steady(const struct mapplan_node *v)
+static bool fine(const struct mapplan_node *v)
 {
-	return willing(v) && v->steady;
+	return willing(v) && !v->avoid;
+}
+
+static bool fine_and_steady(const struct mapplan_node *v)
+{
+	return fine(v) && v->steady;
 }
 
 static bool allowed(const struct mapplan_node *v)
@@ -53,8 +58,10 @@ unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n)
 
 	for (unsigned i = 0; i < CORE_SHARDS; i++) {
 		struct map_reign *r = &m->shard[i];
-		const struct mapplan_node *now = find(v, n, r->master), *want = best(v, n, i, willing_and_steady);
+		const struct mapplan_node *now = find(v, n, r->master), *want = best(v, n, i, fine_and_steady);
 
+		if (!want && (!now || !fine(now)))
+			want = best(v, n, i, fine);
 		if (!want && (!now || !willing(now)))
 			want = best(v, n, i, willing);
 		if (!want && !now)

@@ -5,7 +5,7 @@
  * its shards to all others evenly, and one that comes takes its part from all; no other shard moves.
  *
  * A shard whose master lives stays until the one that it belongs to has been there for a steady
- * time; a shard whose master is gone, or drains, moves at once.
+ * time; a shard whose master is gone, drains or is to be avoided moves at once.
  */
 #ifndef DLOCK_CORE_MAPPLAN_H
 #define DLOCK_CORE_MAPPLAN_H
@@ -18,6 +18,7 @@ struct mapplan_node {
 	bool may_master;
 	bool drains;                     /* masters what nobody else can */
 	bool steady;
+	bool avoid;                      /* too many do not reach it */
 };
 
 /* Changes the masters in *m, and the epochs of those shards. Returns how many. */

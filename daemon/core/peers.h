@@ -4,7 +4,8 @@
  * always linked. A session keeps its place until it has ended and the master has dropped its claims.
  *
  * Of a session only the newest connection counts (S5): its number is above all earlier ones, so a
- * frame that was under way on an old one is known by its number and dropped.
+ * frame that was under way on an old one is known by its number and dropped. Where there is none, a path
+ * through another node stands for it (path.h), with numbers of its own.
  */
 #ifndef DLOCK_CORE_PEERS_H
 #define DLOCK_CORE_PEERS_H
@@ -18,16 +19,28 @@ struct peer {
 	uint64_t record;                 /* version of its member record */
 	uint64_t conn;                   /* 0: no link */
 	uint64_t conn_last;              /* the highest that there was */
+	uint64_t via, hop;               /* conn is a path through this session, by this connection with it; 0: it is not */
+	uint64_t path_last, path_open;   /* the highest path, and the one that we have asked for */
+	core_nsec_t cut;                 /* not reached since then; 0: reached, or not listed yet */
+	core_nsec_t path_at;             /* try a path not before */
+	core_nsec_t shunned;             /* more than half of those that count name it, since then; 0: not so many */
+	core_nsec_t avoid_until;         /* is given no shards before */
 	core_nsec_t since;               /* first seen in the store's list */
 	shard_set_t synced;              /* has told all in the shard's present epoch */
 	shard_set_t needed;              /* was listed when these were listed for: they open with it, or without it once it has ended */
 	shard_set_t hearing;             /* its sync to the present epoch has been heard from the first word on */
 	shard_set_t ask;                 /* is to be asked to sync these */
 	uint32_t claims;                 /* the first that the master has of it */
+	uint16_t named;                  /* so many records of others say that they do not reach it */
+	uint16_t path_next;              /* the relay asked last */
+	uint8_t path_left;               /* more are to be asked */
 	uint16_t round;                  /* counts the connections: claims not said in the present one are old */
 	bool listed;                     /* in the latest list */
 	bool ended;                      /* was listed and is not any more */
 	bool may_master, drains;
+	bool met;                        /* has been reached in this session of ours */
+	bool blames;                     /* it masters, and its record says that we are in its way */
+	bool complained, complain_say;   /* our record says that it is in our way; the caller is to be told */
 	bool link_wanted;                /* the caller has been told to keep a link */
 	uint8_t name_len;
 	uint16_t address_len;

@@ -91,7 +91,7 @@ static void beat_ask(struct session *se, struct step *s)
 /* Never earlier than before: a beat that lands only lengthens. */
 static void deadline_renew(struct session *se, struct step *s)
 {
-	if (!se->beat.landed)
+	if (!se->beat.landed || se->condemned)
 		return;
 	core_nsec_t when = se->beat.landed + se->conf->ttl - session_margin(se->conf);
 	if (when <= se->deadline)
@@ -125,7 +125,7 @@ static void begin(struct session *se, struct msg_peer id, struct step *s)
 	se->state = SESSION_BEATING;
 	se->deadline = 0;
 	se->record_version = 0;
-	se->record_stale = false;
+	se->record_stale = se->condemned = false;
 	se->record_at = 0;
 	se->jeopardy = se->loss = se->loss_done = false;
 	session_say(se, s);
@@ -166,6 +166,17 @@ static void lapse(struct session *se, struct step *s)
 	se->state = SESSION_LAPSED;
 	se->adopting = false;
 	se->deadline = 0;
+}
+
+void session_condemn(struct session *se, struct step *s)
+{
+	core_nsec_t when = s->now + se->conf->loss;
+
+	se->condemned = true;
+	if (when >= se->deadline)
+		return;
+	se->deadline = when;
+	step_act(s, CORE_ACT_DEADLINE)->timer.when = when;
 }
 
 /* --- The member record --- */
@@ -278,7 +289,7 @@ static bool passed(const struct session *se, core_nsec_t now)
 /* Says so once no beat has landed for the time of three. */
 static void jeopardy_look(struct session *se, struct step *s)
 {
-	if (se->jeopardy || !se->beat.landed || s->now < se->beat.landed + 3 * se->conf->beat)
+	if (se->jeopardy || se->condemned || !se->beat.landed || s->now < se->beat.landed + 3 * se->conf->beat)
 		return;
 	se->jeopardy = true;
 #ifndef CORE_BREAK_JEOPARDY
@@ -337,7 +348,7 @@ bool session_tick(struct session *se, struct step *s)
 	}
 	loss_look(se, s);
 	jeopardy_look(se, s);
-	if (!asking(se->asks, ASK_BEAT) && s->now >= se->beat_at)
+	if (!asking(se->asks, ASK_BEAT) && s->now >= se->beat_at && !se->condemned)
 		beat_ask(se, s);
 	if ((se->state == SESSION_ENROLLING || (se->state == SESSION_LIVE && se->record_stale)) &&
 	    !asking(se->asks, ASK_RECORD) && s->now >= se->record_at)
@@ -363,9 +374,9 @@ core_nsec_t session_next(const struct session *se)
 	earlier(&at, se->deadline);
 	if (!se->loss && se->deadline > se->conf->loss)
 		earlier(&at, se->deadline - se->conf->loss);
-	if (!se->jeopardy && se->beat.landed)
+	if (!se->jeopardy && !se->condemned && se->beat.landed)
 		earlier(&at, se->beat.landed + 3 * se->conf->beat);
-	if (!asking(se->asks, ASK_BEAT))
+	if (!asking(se->asks, ASK_BEAT) && !se->condemned)
 		earlier(&at, se->beat_at);
 	if ((se->state == SESSION_ENROLLING || se->record_stale) && !asking(se->asks, ASK_RECORD))
 		earlier(&at, se->record_at ? se->record_at : 1);

@@ -80,6 +80,7 @@ struct session {
 	uint64_t record_version;
 	bool record_stale;               /* it says something else than it should: may_master, drains */
 	bool drains;
+	bool condemned;                  /* beats no more: ends at the deadline */
 	core_nsec_t deadline;            /* 0: nothing may be held yet */
 	core_nsec_t published;
 	core_nsec_t beat_at, record_at;  /* not before */
@@ -94,6 +95,9 @@ void session_start(struct session *se, const struct core_cluster *conf, const st
 
 /* What is due now. Returns true if the session has just lapsed: the caller drops everything. */
 bool session_tick(struct session *se, struct step *s);
+
+/* The session shall end as soon as the actions on loss have had their time. */
+void session_condemn(struct session *se, struct step *s);
 
 /* The answer to ASK_BEAT or ASK_RECORD. Returns true if the session has lapsed by it. -ESTALE: superseded. */
 int session_answer(struct session *se, enum ask_kind kind, const struct core_event *ev, struct step *s);

@@ -1,7 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "step.h"
 
-#include "frame.h"
+#include "envelope.h"
+
+static void send_by_path(struct step *s, const struct peer *to, const struct frame *f)
+{
+	const struct peer *hop = peers_find(s->peers, to->via);
+
+	if (!hop || hop->via || hop->conn != to->hop)
+		return;
+	unsigned i = s->actions->n;
+	uint8_t *at = s->frame[i] + ENVELOPE_HEAD;
+	struct envelope e = { .what = ENVELOPE_FRAME, .sender = f->msg.from, .incarnation = f->msg.from.incarnation, .conn = hop->conn,
+			      .far = to->id.session, .path = to->conn, .frame = at, .n = frame_encode(f, at) };
+	struct core_action *a = step_act(s, CORE_ACT_SEND);
+	a->send.session = hop->id.session;
+	a->send.conn = hop->conn;
+	a->send.bytes = s->frame[i];
+	a->send.n = envelope_encode(&e, s->frame[i]);
+}
 
 void step_send(struct step *s, const struct msg *m)
 {
@@ -18,6 +35,10 @@ void step_send(struct step *s, const struct msg *m)
 #endif
 
 	struct frame f = { .msg = *m, .conn = to->conn };
+	if (to->via) {
+		send_by_path(s, to, &f);
+		return;
+	}
 	unsigned i = s->actions->n;
 	struct core_action *a = step_act(s, CORE_ACT_SEND);
 	a->send.session = to->id.session;

@@ -260,6 +260,9 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_SEND:
 	case CORE_ACT_LINK:
 	case CORE_ACT_UNLINK:
+	case CORE_ACT_RELAYED:
+	case CORE_ACT_COMPLAINT:
+	case CORE_ACT_CUT_OFF:
 	case CORE_ACT_DEADLINE:
 	case CORE_ACT_JEOPARDY:
 	case CORE_ACT_LOSS:

@@ -15,7 +15,7 @@ static uint64_t latency(struct sim *s)
 
 	if (sim_wild(s) && sim_chance(s, 1))
 		span += sim_random(s, sim_chance(s, 5) ? 3 * SEC : 200 * MSEC);
-	if (s->faults && s->kind == RUN_FLAPS && sim_chance(s, 3))
+	if (sim_flaps(s) && sim_chance(s, 3))
 		span += sim_random(s, 40 * MSEC);
 	return span;
 }
@@ -135,7 +135,7 @@ static void connect(struct sim *s, struct node *a, struct node *b)
 		sim_after(s, span, link_event, n, c->number, CORE_EV_LINK_UP)->size = other->incarnation;
 	}
 	s->counts->conns++;
-	if (s->faults && s->kind == RUN_FLAPS && sim_chance(s, 25))
+	if (sim_flaps(s) && sim_chance(s, 25))
 		sim_after(s, sim_random(s, 30 * MSEC), breaks, NULL, c->number, 0);
 	sim_trace(s, "net: %u and %u have connection %llu", a->id, b->id, (unsigned long long)c->number);
 }
@@ -194,7 +194,7 @@ static void breaks(struct sim *s, struct event *e)
 void net_break(struct sim *s, struct conn *c)
 {
 	c->broken = true;
-	c->holds_back = s->faults && sim_chance(s, s->kind == RUN_FLAPS ? 60 : 20);
+	c->holds_back = s->faults && sim_chance(s, sim_flaps(s) ? 60 : 20);
 	s->linked[c->end[0]->id][c->end[1]->id] = s->linked[c->end[1]->id][c->end[0]->id] = false;
 	s->counts->breaks++;
 	sim_trace(s, "net: connection %llu breaks", (unsigned long long)c->number);

@@ -207,6 +207,16 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		n->session = a->session.session;
 		n->incarnation = a->session.incarnation;
 		return;
+	case CORE_ACT_RELAYED:
+		s->counts->relays++;
+		return;
+	case CORE_ACT_COMPLAINT:
+		s->counts->complaints++;
+		return;
+	case CORE_ACT_CUT_OFF:
+		s->counts->self_lapses++;
+		cuts_ended(s, n);
+		return;
 	case CORE_ACT_OPENED:
 		s->counts->reigns++;
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which faults happen when. Of eight seeds one is calm, one a storm, one of flapping connections, and five are mixed. */
+/* Which faults happen when. Of eight seeds one is calm, one a storm, one of flapping connections, one of cuts, and four are mixed. */
 #include <string.h>
 
 #include "sim.h"
@@ -46,7 +46,8 @@ static void pause_node(struct sim *s, struct node *n)
 
 static void healed(struct sim *s, struct event *e)
 {
-	memset(s->blocked, 0, sizeof s->blocked);
+	if (s->now >= s->blocked_until)
+		memset(s->blocked, 0, sizeof s->blocked);
 	sim_event_free(s, e);
 }
 
@@ -65,7 +66,11 @@ static void partition(struct sim *s)
 			if (i != k && (kind == 0 ? side[i] != side[k] : kind == 1 ? (i == a->id && k == b->id) || (i == b->id && k == a->id) :
 				       i == a->id && side[k]))
 				net_block(s, &s->node[i], &s->node[k]);
-	sim_after(s, sim_random(s, 5 * SEC), healed, NULL, 0, 0);
+	/* Every third lasts longer than grace + TTL. */
+	uint64_t span = sim_chance(s, 33) ? 5 * SEC + sim_random(s, 5 * SEC) : sim_random(s, 5 * SEC);
+	if (s->blocked_until < s->now + span)
+		s->blocked_until = s->now + span;
+	sim_after(s, span, healed, NULL, 0, 0);
 }
 
 static void store_back(struct sim *s, struct event *e)
@@ -270,6 +275,11 @@ void script_start(struct sim *s)
 	if (s->calm) {
 		sim_after(s, 5 * SEC, calm_move, NULL, 0, 0);
 		sim_after(s, 4 * SEC, calm_death, NULL, 0, 0);
+		return;
+	}
+	if (s->kind == RUN_CUTS) {
+		cuts_start(s);
+		s->rate[3] = s->cuts_judged ? 0 : 2 + (unsigned)sim_random(s, sim_chance(s, 50) ? 10 : 200);
 		return;
 	}
 	if (s->kind == RUN_FLAPS) {

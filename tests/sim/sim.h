@@ -27,9 +27,9 @@
 /*
  * What may go wrong in a run, by its seed (script.c): anything; little, but hosts die and masters move every
  * TTL / 2; sessions begin and end around changes of the map that some read late; connections break, and their
- * last frames arrive after those of the next.
+ * last frames arrive after those of the next; the network falls into parts, for long (cuts.c).
  */
-#define RUN_KINDS(X) X(MIXED) X(CALM) X(STORM) X(FLAPS)
+#define RUN_KINDS(X) X(MIXED) X(CALM) X(STORM) X(FLAPS) X(CUTS)
 
 enum run_kind {
 #define X(name) RUN_##name,
@@ -43,6 +43,7 @@ enum run_kind {
 	X(revokes) X(refills) X(closes) X(handovers) X(writes) X(late_writes) X(refused_writes) \
 	X(losts) X(lapses) X(jeopardies) X(losses) X(reigns) X(drains) X(undrains) X(drained)              \
 	X(conns) X(breaks) X(stale_frames) X(held_back) X(duplicates) X(partitions) X(one_ways) \
+	X(relays) X(complaints) X(self_lapses) X(cut_waits)                                          \
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
 	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
@@ -151,6 +152,7 @@ struct node {
 	unsigned wants_n;
 	uint64_t think_max;              /* between two of a client's turns */
 	bool store_cut;
+	uint64_t reach_since[NAMES_MAX]; /* the name's master, if it is reached now */
 	uint64_t store_lag_until;        /* its requests and answers may take seconds */
 	uint64_t get_lag_until, list_lag_until; /* answers to its reads of the map, to its lists, may; */
 	uint64_t record_lag_until;       /* its member record may be long under way */
@@ -207,6 +209,11 @@ struct sim {
 	uint64_t version;
 	bool store_down;
 	struct judge_name name[NAMES_MAX];
+	uint64_t blocked_until;
+	bool cuts_judged;                /* one shape for long, and nothing else goes wrong */
+	bool star;                       /* all speak through one, whose connections flap */
+	unsigned cut_alone;              /* one node reaches nobody, all others each other; NODES_MAX: another shape */
+	uint64_t cut_since;              /* of the present parts; 0: the network is whole */
 	bool faults;                     /* they may still happen */
 	uint64_t healed_at;
 	enum run_kind kind;
@@ -239,6 +246,16 @@ static inline bool sim_wild(const struct sim *s)
 {
 	return s->faults && (s->kind == RUN_MIXED || s->kind == RUN_STORM);
 }
+
+/* Connections break all the time, and some of their frames come late. */
+static inline bool sim_flaps(const struct sim *s)
+{
+	return s->faults && (s->kind == RUN_FLAPS || (s->kind == RUN_CUTS && !s->cuts_judged));
+}
+
+/* cuts.c */
+void cuts_start(struct sim *s);
+void cuts_ended(struct sim *s, const struct node *n);
 
 /* store.c */
 void store_request(struct sim *s, struct node *n, const struct core_action *a);

@@ -152,7 +152,7 @@ static void conf_draw(struct sim *s)
 		n->offset = sim_random(s, 1000 * SEC) + SEC;
 		n->inbox_end = &n->inbox;
 		/* Where a name is seldom asked for, what is wrong with it is not soon mended by the next who asks. */
-		n->think_max = s->kind == RUN_STORM ? 50 * MSEC : s->kind == RUN_FLAPS && sim_chance(s, 60) ? 4 * SEC : 150 * MSEC;
+		n->think_max = s->kind == RUN_STORM ? 50 * MSEC : sim_flaps(s) && sim_chance(s, 60) ? 4 * SEC : 150 * MSEC;
 	}
 }
 
@@ -199,8 +199,10 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	s->trace = trace;
 	s->faults = true;
 	s->healed_at = FAULTS;
-	s->kind = seed % 8 == 0 ? RUN_CALM : seed % 8 == 4 ? RUN_STORM : seed % 8 == 2 ? RUN_FLAPS : RUN_MIXED;
+	s->kind = seed % 8 == 0 ? RUN_CALM : seed % 8 == 4 ? RUN_STORM : seed % 8 == 2 ? RUN_FLAPS :
+		  seed % 8 == 6 ? RUN_CUTS : RUN_MIXED;
 	s->calm = s->kind == RUN_CALM;
+	s->cuts_judged = s->kind == RUN_CUTS && sim_chance(s, 60);
 	conf_draw(s);
 	net_start(s);
 	for (unsigned i = 0, spread = sim_chance(s, 60); i < s->nodes; i++) {

@@ -130,7 +130,7 @@ static void few_shards_move(void **state)
 		unsigned most = 0, least = CORE_SHARDS;
 
 		for (unsigned i = 0; i <= n; i++)
-			v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, false, true };
+			v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, false, true, false };
 		assert_int_equal(mapplan_apply(&m, v, n), CORE_SHARDS);
 		assert_int_equal(mapplan_apply(&m, v, n), 0);
 		for (unsigned i = 0; i < n; i++) {
@@ -161,7 +161,7 @@ static void few_shards_move(void **state)
 static void incarnations_and_drains(void **state)
 {
 	(void)state;
-	struct mapplan_node v[3] = { { { 1, 1 }, 1, true, false, true }, { { 2, 1 }, 2, true, false, true }, { { 3, 1 }, 3, false, false, true } };
+	struct mapplan_node v[3] = { { { 1, 1 }, 1, true, false, true, false }, { { 2, 1 }, 2, true, false, true, false }, { { 3, 1 }, 3, false, false, true, false } };
 	struct map m = { 0 };
 
 	mapplan_apply(&m, v, 3);

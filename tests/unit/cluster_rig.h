@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A few cores, a store and a network without troubles but those that the test makes: one clock, everything
+ * arrives at once and in order. For stories; what chance does to a cluster is the simulator's matter (tests/sim).
+ */
+#ifndef DLOCK_TESTS_CLUSTER_RIG_H
+#define DLOCK_TESTS_CLUSTER_RIG_H
+
+#include "core/core_int.h"
+
+#define CRIG_NODES 6
+#define CRIG_REFS 256
+#define CRIG_SECOND 1000000000ull
+
+struct crig_record {
+	char key[32];
+	uint8_t value[1200];
+	uint32_t size;
+	uint64_t version;                /* 0: absent */
+};
+
+struct crig_node {
+	struct core *core;
+	struct core_memory mem;
+	struct core_cluster conf;
+	char name[16], address[24];
+	struct core_actions actions;
+	uint64_t session, timer, deadline;
+	uint32_t incarnation;
+	uint64_t wants[64];
+	unsigned wants_n;
+	bool stopped;                    /* takes part in nothing */
+	bool loss_slow;                  /* the test says LOSS_DONE */
+	unsigned relayed, complaints, cut_offs, losses, lapses, drained, left;
+	int left_error;
+	uint32_t held[CRIG_REFS];
+	bool lost[CRIG_REFS];            /* its last grant said so */
+	int refused[CRIG_REFS];
+	uint32_t revoked[CRIG_REFS];     /* CORE_WEIGHT_ALL: not; else what may be kept */
+};
+
+struct crig_event {
+	unsigned node;
+	struct core_event ev;
+	uint8_t bytes[CORE_FRAME_MAX];
+	struct core_record *records;
+	struct crig_event *next;
+};
+
+struct crig {
+	unsigned n;
+	core_nsec_t now;
+	struct crig_node node[CRIG_NODES];
+	struct crig_record record[64];
+	unsigned records_n;
+	uint64_t version, conn_number;
+	uint64_t conn[CRIG_NODES][CRIG_NODES];   /* 0: none */
+	bool blocked[CRIG_NODES][CRIG_NODES];
+	bool store_cut[CRIG_NODES];
+	struct crig_event *first, **end;
+	unsigned frames[256];            /* sent, by kind; of the inner frame, if it is relayed */
+	unsigned relayed_frames;
+	unsigned syncs_of_no_name[CRIG_NODES];   /* FIRST and LAST, by sender */
+	unsigned syncs_of_names[CRIG_NODES];
+};
+
+/* Nodes 0 to n-1, each started, linked, and a second later: the map is there, everything is open. */
+void crig_init(struct crig *r, unsigned n);
+void crig_done(struct crig *r);
+void crig_start(struct crig *r, unsigned node);
+int crig_give(struct crig *r, unsigned node, const struct core_event *ev);
+void crig_run(struct crig *r, core_nsec_t span);
+
+/* Neither hears the other from now on, and both have noticed; or they connect again. */
+void crig_block(struct crig *r, unsigned a, unsigned b, bool blocked);
+
+/* The node dies. */
+void crig_kill(struct crig *r, unsigned node);
+
+int crig_claim(struct crig *r, unsigned node, core_ref_t ref, const char *key);
+int crig_release(struct crig *r, unsigned node, core_ref_t ref);
+
+/* NULL: there is none. */
+const struct crig_record *crig_record(const struct crig *r, const char *key);
+unsigned crig_records(const struct crig *r, const char *prefix);
+
+/* By the map in the store. */
+unsigned crig_master(const struct crig *r, unsigned shard);
+unsigned crig_shards(const struct crig *r, unsigned node);
+
+/* "test/N" whose shard that node masters, the n-th such. */
+const char *crig_key(const struct crig *r, unsigned node, unsigned n, char ret[16]);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Who can reach whom, and what becomes of those who cannot. Three to five nodes, one story each. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster_rig.h"
+#include "core/envelope.h"
+
+#include <cmocka.h>
+
+static unsigned cut_offs(const struct crig *r)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < r->n; i++)
+		n += r->node[i].cut_offs;
+	return n;
+}
+
+static void relayed(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+
+	/* 0 and 1 see each other no more, but 2 sees both. */
+	crig_block(&r, 0, 1, true);
+	assert_int_equal(crig_claim(&r, 2, 5, key), 0);
+	crig_run(&r, CRIG_SECOND / 2);
+	assert_int_equal(r.node[0].relayed, 1);
+	assert_int_equal(r.node[1].relayed, 1);
+	assert_int_equal(r.node[1].revoked[5], 0);
+	assert_int_equal(crig_release(&r, 1, 5), 0);
+	crig_run(&r, CRIG_SECOND / 100);
+	assert_int_equal(r.node[2].held[5], CORE_WEIGHT_ALL);
+	assert_true(r.relayed_frames > 0);
+
+	/* The relay's connection breaks and comes back: another path, and all is said again. */
+	crig_block(&r, 0, 2, true);
+	crig_run(&r, CRIG_SECOND / 100);
+	crig_block(&r, 0, 2, false);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	assert_int_equal(crig_release(&r, 2, 5), 0);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+	assert_int_equal(r.node[1].relayed, 2);
+
+	/* A connection replaces the path. */
+	crig_block(&r, 0, 1, false);
+	crig_run(&r, CRIG_SECOND / 10);
+	unsigned before = r.relayed_frames;
+	assert_int_equal(crig_release(&r, 1, 5), 0);
+	crig_run(&r, 5 * CRIG_SECOND);
+	assert_int_equal(r.relayed_frames, before);
+	assert_int_equal(cut_offs(&r), 0);
+	assert_int_equal(crig_records(&r, "cut/"), 0);
+	crig_done(&r);
+}
+
+static void alone_among_three(void **state)
+{
+	(void)state;
+
+	/* Whoever it is, and whether or not it coordinates: it ends itself, nobody else does. */
+	for (unsigned who = 0; who < 3; who++) {
+		static struct crig r;
+		unsigned other = (who + 1) % 3, third = (who + 2) % 3;
+		char key[16], own[16];
+
+		crig_init(&r, 3);
+		crig_key(&r, other, 0, key);
+		crig_key(&r, who, 0, own);
+		assert_int_equal(crig_claim(&r, who, 5, key), 0);
+		assert_int_equal(crig_claim(&r, who, 6, own), 0);
+		crig_run(&r, CRIG_SECOND / 10);
+		assert_int_equal(r.node[who].held[5], CORE_WEIGHT_ALL);
+		assert_int_equal(crig_claim(&r, third, 5, key), 0);
+		assert_int_equal(crig_claim(&r, third, 6, own), 0);
+		r.node[who].loss_slow = true;
+		crig_block(&r, who, other, true);
+		crig_block(&r, who, third, true);
+
+		crig_run(&r, 2 * CRIG_SECOND - CRIG_SECOND / 10);
+		assert_int_equal(r.node[who].cut_offs, 0);
+		assert_int_equal(r.node[who].held[5], CORE_WEIGHT_ALL);
+		assert_true(r.node[other].complaints > 0);
+		assert_int_equal(crig_shards(&r, who), 0);       /* the others have its shards already */
+		crig_run(&r, CRIG_SECOND / 2);
+		assert_int_equal(r.node[who].cut_offs, 1);
+		assert_int_equal(r.node[who].lapses, 1);
+		assert_int_equal(r.node[who].losses, 1);
+		assert_int_equal(r.node[third].held[5], 0);      /* not before its actions on loss are done */
+		crig_give(&r, who, &(struct core_event){ .kind = CORE_EV_LOSS_DONE });
+		crig_run(&r, CRIG_SECOND);
+		assert_int_equal(r.node[third].held[5], CORE_WEIGHT_ALL);
+		assert_int_equal(r.node[third].held[6], CORE_WEIGHT_ALL);
+		assert_true(r.node[third].lost[5] && r.node[third].lost[6]);
+
+		/* It stays, with another session, in nobody's way; and once it is back it masters again. */
+		crig_run(&r, 10 * CRIG_SECOND);
+		assert_int_equal(cut_offs(&r), 1);
+		assert_int_equal(crig_shards(&r, who), 0);
+		crig_block(&r, who, other, false);
+		crig_block(&r, who, third, false);
+		crig_run(&r, 10 * CRIG_SECOND);
+		assert_true(crig_shards(&r, who) > 0);
+		assert_int_equal(crig_records(&r, "cut/"), 0);
+		assert_int_equal(cut_offs(&r), 1);
+		crig_done(&r);
+	}
+}
+
+static void two_halves(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	/* Two of two, then two and two: the half that coordinates goes on, the other ends itself. */
+	for (unsigned n = 2; n <= 4; n += 2) {
+		crig_init(&r, n);
+		for (unsigned a = 0; a < n / 2; a++)
+			for (unsigned b = n / 2; b < n; b++)
+				crig_block(&r, a, b, true);
+		crig_run(&r, 12 * CRIG_SECOND);
+		unsigned first = 0, second = 0, winner;
+		for (unsigned i = 0; i < n; i++) {
+			*(i < n / 2 ? &first : &second) += r.node[i].cut_offs;
+			assert_true(r.node[i].cut_offs <= 1);
+		}
+		assert_true((first == n / 2 && !second) || (second == n / 2 && !first));
+		winner = first ? n - 1 : 0;
+		assert_int_equal(crig_claim(&r, winner, 5, crig_key(&r, winner, 0, key)), 0);
+		crig_run(&r, CRIG_SECOND / 10);
+		assert_int_equal(r.node[winner].held[5], CORE_WEIGHT_ALL);
+		crig_done(&r);
+	}
+}
+
+/* A complaint that is moot is no reason to end, and a short cut none to complain. */
+static void short_cut(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 2);
+	assert_int_equal(crig_claim(&r, 1, 5, crig_key(&r, 0, 0, key)), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	crig_block(&r, 0, 1, true);
+	crig_run(&r, 9 * CRIG_SECOND / 10);
+	crig_block(&r, 0, 1, false);
+	crig_run(&r, 10 * CRIG_SECOND);
+	assert_int_equal(cut_offs(&r), 0);
+	assert_int_equal(crig_records(&r, "cut/"), 0);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+	crig_done(&r);
+}
+
+/* Nobody reads the complaint of whom nobody but a cut-off node could heed: it has no store either. */
+static void no_store_either(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	assert_int_equal(crig_claim(&r, 2, 5, key), 0);
+	r.store_cut[1] = true;
+	crig_block(&r, 1, 0, true);
+	crig_block(&r, 1, 2, true);
+	crig_run(&r, 4 * CRIG_SECOND);
+	assert_int_equal(r.node[1].cut_offs, 0);
+	assert_int_equal(r.node[1].lapses, 1);
+	assert_int_equal(r.node[2].held[5], CORE_WEIGHT_ALL);
+	crig_done(&r);
+}
+
+/* --- Envelopes and records --- */
+
+static void envelopes(void **state)
+{
+	(void)state;
+	static const uint8_t open[ENVELOPE_HEAD] = {
+		48, 0, 1, 64, ENVELOPE_OPEN, 1, 0, 0,   8, 7, 6, 5, 4, 3, 2, 1,   9, 0, 0, 0, 3, 0, 0, 0,
+		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,   5, 0, 0, 0, 0, 0, 0, 0,   6, 0, 0, 0, 0, 0, 0, 0,
+	};
+	struct envelope e = { .what = ENVELOPE_OPEN, .from = true, .sender = { 0x0102030405060708, 9 }, .incarnation = 3,
+			      .conn = 0x1122334455667788, .far = 5, .path = 6 }, g;
+	uint8_t bytes[CORE_FRAME_MAX], again[CORE_FRAME_MAX];
+
+	assert_int_equal(envelope_encode(&e, bytes), ENVELOPE_HEAD);
+	assert_memory_equal(bytes, open, ENVELOPE_HEAD);
+	assert_true(envelope_is(bytes, ENVELOPE_HEAD));
+	assert_int_equal(envelope_decode(bytes, ENVELOPE_HEAD, &g), 0);
+	assert_int_equal(envelope_decode(bytes, ENVELOPE_HEAD - 1, &g), -EBADMSG);
+
+	e.what = ENVELOPE_FRAME;
+	e.frame = open;
+	e.n = sizeof open;
+	uint32_t n = envelope_encode(&e, bytes);
+	for (uint32_t i = 0; i < ENVELOPE_HEAD; i++) {
+		uint8_t bad[CORE_FRAME_MAX];
+
+		memcpy(bad, bytes, n);
+		bad[i] ^= 0x81;
+		if (envelope_decode(bad, n, &g) == 0) {
+			assert_int_equal(envelope_encode(&g, again), n);
+			assert_memory_equal(bad, again, n);
+		}
+	}
+	bytes[2] = 2;
+	assert_int_equal(envelope_decode(bytes, n, &g), -EPROTONOSUPPORT);
+	bytes[2] = 1, bytes[4] = ENVELOPE_N;
+	assert_int_equal(envelope_decode(bytes, n, &g), -EBADMSG);
+	bytes[4] = ENVELOPE_OPEN;                                /* and a frame behind it */
+	assert_int_equal(envelope_decode(bytes, n, &g), -EBADMSG);
+}
+
+static void cut_records(void **state)
+{
+	(void)state;
+	struct cut_record r = { .session = 7, .n = 2, .in_the_way = 1, .v = { 8, 9 } }, o;
+	uint8_t bytes[CUT_BYTES(CUT_MAX) + 8];
+
+	assert_int_equal(cut_encode(&r, bytes), 32);
+	assert_int_equal(cut_decode(bytes, 32, &o), 0);
+	assert_true(o.session == 7 && o.n == 2 && o.in_the_way == 1 && o.v[0] == 8 && o.v[1] == 9);
+	assert_int_equal(cut_decode(bytes, 31, &o), -EBADMSG);
+	assert_int_equal(cut_decode(bytes, 24, &o), -EBADMSG);
+	assert_int_equal(cut_decode(bytes, 16, &o), -EBADMSG);
+	bytes[4] = 3;
+	assert_int_equal(cut_decode(bytes, 32, &o), -EBADMSG);
+	bytes[4] = 1, bytes[0] = 2;
+	assert_int_equal(cut_decode(bytes, 32, &o), -EBADMSG);
+	r.n = CUT_MAX;
+	assert_int_equal(cut_encode(&r, bytes), CUT_BYTES(CUT_MAX));
+	assert_int_equal(cut_decode(bytes, CUT_BYTES(CUT_MAX), &o), 0);
+	bytes[2] = CUT_MAX + 1;
+	assert_int_equal(cut_decode(bytes, sizeof bytes, &o), -EBADMSG);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		{ "two that do not see each other speak through a third; a connection replaces the path", relayed, NULL, NULL, NULL },
+		{ "one of three that reaches nobody ends itself, with its actions on loss first, and gives its shards to the others",
+		  alone_among_three, NULL, NULL, NULL },
+		{ "of two halves one ends itself, the other goes on", two_halves, NULL, NULL, NULL },
+		{ "a cut that is shorter than the grace ends nobody", short_cut, NULL, NULL, NULL },
+		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
+		{ "envelopes: written-down bytes, and nothing else is one", envelopes, NULL, NULL, NULL },
+		{ "records of whom one does not reach", cut_records, NULL, NULL, NULL },
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests_name("core_reach", tests, NULL, NULL);
+}
