@@ -401,6 +401,7 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	uint32_t wanted = wait_at(m, c)->wanted;
 
 	claim_wait_not(m, r, handle);
+	c->refill = c->held == wanted;
 	claim_hold(m, r, c, wanted);
 	c->range = next;
 	claim_granted(c, s->now);

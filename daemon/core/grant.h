@@ -90,15 +90,15 @@ static inline uint32_t queue_head(const struct master *m, const struct master_na
 	return !q ? 0 : q->upgrade ? q->upgrade : q->first;
 }
 
-/* In steps of 64 ns, which is enough for 18 years, rounded down: what time allows is never taken for less than it was. */
+/* In steps of 128 ns, which is enough for 18 years, rounded down: what time allows is never taken for less than it was. */
 static inline core_nsec_t claim_granted_at(const struct master_claim *c)
 {
-	return (core_nsec_t)c->granted << 6;
+	return (core_nsec_t)c->granted << 7;
 }
 
 static inline void claim_granted(struct master_claim *c, core_nsec_t now)
 {
-	c->granted = now >> 6;
+	c->granted = now >> 7;
 }
 
 void claim_hold(struct master *m, struct master_name *r, struct master_claim *c, uint32_t held);

@@ -243,7 +243,7 @@ static void grant_settle(struct master *m, struct master_name *r, struct master_
 		c->keep = CLAIM_KEEP_ALL;        /* what was asked was of that grant */
 		return;
 	}
-	c->told_lost = false;
+	c->told_lost = c->refill = false;
 	if (msg->held < c->held)
 		range_end(m, msg->shard, c, msg->used, now);
 }
@@ -323,7 +323,8 @@ static bool is_open(const struct master *m, const struct msg *msg)
 static void take_value(struct master *m, struct master_name *r, const struct master_claim *c, const struct msg *msg)
 {
 	bool open = is_open(m, msg);
-	bool of_holder = open ? c && c->held == MSG_WEIGHT_ALL && c->range.first == msg->seen : msg->held;
+	/* A refill that it had not seen when it said this changes nothing in that it has held all along. */
+	bool of_holder = open ? c && c->held == MSG_WEIGHT_ALL && (c->range.first == msg->seen || c->refill) : msg->held;
 
 	if (r->limit != MSG_WEIGHT_ALL || (open && !of_holder))
 		return;
@@ -358,7 +359,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 		claim_hold(m, r, c, c->held + msg->wanted - msg->held);
 #endif
 	if (seen)
-		c->told_lost = false;
+		c->told_lost = c->refill = false;
 	if (!msg->wanted || c->wait) {
 		revoke_repeat(m, n, c, s);
 		stamp_say(m, n, c, msg->flags & MSG_FLAG_OWES, s);
