@@ -220,6 +220,38 @@ int dlock_fd(dlock_t *l, int *ret);
  */
 int dlock_wanted(dlock_t *l);
 
+/*
+ * --- At the resource ---
+ *
+ * No lock can stop a write that is already on its way when the lock is lost; the token lets the resource refuse it. These
+ * calls remember the highest token of each name in a file beside the resource. They need no daemon.
+ * All processes of the resource's host use the same file; there is one for each host that guards anything.
+ */
+typedef struct dlock_fence dlock_fence_t;
+
+/*
+ * Opens the file, and makes it if there is none (0666 less the umask; 528 KiB, some 100 bytes for each name).
+ *   EBADMSG     the file is something else, or was damaged: look at it before anything is admitted
+ *   EOPNOTSUPP  it lies on a file system of the network, where hosts do not see each other's writes in time
+ *   or what open(2), mmap(2), posix_fallocate(3) and fdatasync(2) say, among them ENOSPC
+ */
+int dlock_fence_open(dlock_fence_t **ret, const char *path);
+
+/*
+ * May what holds this token of that lock still write? 0: yes; no lower one of this name will ever be admitted again,
+ * not even after a power failure. ESTALE: no, a higher one has been admitted.
+ * Writes to the disk only when the token is a new one, once for each (twice for the first of a name);
+ * else costs some tens of nanoseconds. Any number of threads and processes may ask at once. To be called with the resource
+ * locked against other writers, or by the one that carries out the write, since between this answer and the
+ * write another may be admitted.
+ *   EINVAL      the name cannot be one, or the token is not one
+ *   EBADMSG, EOPNOTSUPP, ENOSPC, EIO … as above: nothing is admitted
+ */
+int dlock_fence_admit(dlock_fence_t *f, const char *name, uint64_t token);
+
+/* Takes NULL. The file stays. */
+int dlock_fence_close(dlock_fence_t *f);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

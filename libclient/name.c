@@ -9,43 +9,13 @@
 #include "handle.h"
 #include "proto/name.h"
 #include "space.h"
+#include "text.h"
 #include "thread.h"
 
 static struct {
 	struct name **chain;
 	size_t chains, n;                /* chains: a power of two */
 } names;
-
-struct text {
-	char s[ATTACH_SPACE_MAX + 1 + ATTACH_NAME_MAX + 1];
-	size_t space_len, len;
-};
-
-/* "name" is "default/name"; the first slash ends the space. */
-static int text_parse(struct text *ret, const char *user)
-{
-	static const char fallback[] = "default";
-	const char *slash, *space, *name;
-	size_t space_len, name_len;
-
-	if (!user)
-		return -EINVAL;
-	slash = strchr(user, '/');
-	space = slash ? user : fallback;
-	space_len = slash ? (size_t)(slash - user) : sizeof fallback - 1;
-	name = slash ? slash + 1 : user;
-	name_len = strlen(name);
-	if (space_len > ATTACH_SPACE_MAX || name_len > ATTACH_NAME_MAX)
-		return -ENAMETOOLONG;
-	if (!space_name_valid(space, space_len) || !object_name_valid(name, name_len))
-		return -EINVAL;
-	memcpy(ret->s, space, space_len);
-	ret->s[space_len] = '/';
-	memcpy(ret->s + space_len + 1, name, name_len + 1);
-	ret->space_len = space_len;
-	ret->len = space_len + 1 + name_len;
-	return 0;
-}
 
 /* FNV-1a. */
 static uint64_t text_hash(const struct text *t)
