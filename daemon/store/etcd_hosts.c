@@ -5,7 +5,8 @@
  * asked until it fails; then the next one is, at once.
  *
  * Two hosts of different clusters are no store: a node that reaches only the one and a node that reaches only
- * the other would each be granted the same. So the first of another cluster that answers ends it, for good.
+ * the other would each be granted the same. So the first of another cluster that answers ends it, for good, and
+ * nobody is asked for anything until each has been heard of, or has let his time pass.
  */
 #include "etcd_int.h"
 
@@ -105,6 +106,7 @@ static void probed(void *arg, struct http_call *c)
 
 	etcd_judge(h->e, h, c, &a, &v);
 	h->state = HOST_DOWN;
+	h->heard = true;
 	if (v.next == ETCD_FINE && !host_cluster(h, a.cluster)) {
 		host_failed(h, h->e->refused, h->e->refused_why);
 	} else if (v.next == ETCD_FINE && !a.leader) {
@@ -132,8 +134,10 @@ void hosts_step(struct etcd *e)
 			.limit_ms = e->request_ms * 2 / 5, .connect_ms = e->request_ms / 4, .done = probed, .arg = h,
 		};
 		h->state = HOST_PROBED;
-		if (http_call_start(&e->http, &h->probe) < 0)
-			host_failed(h, -ENOMEM, "this host has no memory left.");
+		if (http_call_start(&e->http, &h->probe) == 0)
+			continue;
+		h->heard = true;
+		host_failed(h, -ENOMEM, "this host has no memory left.");
 	}
 }
 
@@ -144,6 +148,8 @@ struct etcd_host *hosts_pick(struct etcd *e)
 	for (size_t i = 0; i < e->n_hosts; i++) {
 		struct etcd_host *h = &e->hosts[(e->current + i) % e->n_hosts];
 
+		if (!h->heard || e->refused)
+			return NULL;
 		if (h->state == HOST_UP && (!best || h->fails < best->fails))
 			best = h;
 	}

@@ -53,6 +53,7 @@ struct etcd_host {
 	char *base;			/* "http://h1:2379" */
 	char *status_url, *range_url, *txn_url, *login_url, *watch_url;
 	enum host_state state;
+	bool heard;			/* of the first probe's end */
 	unsigned fails;			/* since it last did something for us */
 	http_ms retry_at;
 	struct http_call probe;

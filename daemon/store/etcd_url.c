@@ -42,8 +42,6 @@ static int parse_name(struct parser *p, const char *text, size_t n, bool bracket
 		return fail(p, "a host's name is missing, or too long. Write etcd://h1:2379,h2:2379/prefix");
 	memcpy(ret, text, n);
 	ret[n] = 0;
-	if (memchr(text, '@', n))
-		return fail(p, "user and password do not stand in it. Use StoreUser= and StorePasswordFile=.");
 	if (bracketed && inet_pton(AF_INET6, ret, &address) != 1)
 		return fail(p, "\"%s\" is no IPv6 address.", ret);
 	if (!bracketed && strspn(ret, LETTERS) != n)
@@ -61,6 +59,8 @@ static int parse_host(struct parser *p, const char *text, size_t n)
 
 	if (u->n == ETCD_HOSTS_MAX)
 		return fail(p, "there are more than %d hosts.", ETCD_HOSTS_MAX);
+	if (memchr(text, '@', n))
+		return fail(p, "user and password do not stand in it. Use StoreUser= and StorePasswordFile=.");
 	if (bracketed) {
 		name++;
 		name_end = memchr(text, ']', n);
