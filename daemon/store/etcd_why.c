@@ -87,8 +87,10 @@ static void judge_silence(const struct http_call *c, const char *host, struct et
 	else if (c->error == EFBIG)
 		verdict(v, ETCD_FINAL, -EFBIG, "%s: the answer is larger than %d bytes.", host, HTTP_ANSWER_MAX);
 	else
-		verdict(v, ETCD_ELSEWHERE, STORE_ETCD_ECONN, "%s: the connection broke: %.150s.", host,
-			c->detail[0] ? c->detail : curl_easy_strerror(c->result));
+		verdict(v, ETCD_ELSEWHERE, STORE_ETCD_ECONN, "%s: the connection broke: %.100s. (If that is always so: %s)", host,
+			c->detail[0] ? c->detail : curl_easy_strerror(c->result), strncmp(c->url, "https:", 6) ?
+			"does etcd speak TLS? Write etcds:// then." :
+			"does etcd want another certificate? See StoreCert=.");
 }
 
 static bool says(const struct etcd_answer *a, const char *text)
