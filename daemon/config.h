@@ -3,15 +3,16 @@
  * The daemon's configuration: dlockd.conf, then all that ends in .conf in dlockd.conf.d, by name;
  * what comes later wins. The format is systemd's:
  *
- *	[Node]		Name=, SpacesOnDemand=, Master=, Listen=
- *	[Cluster]	Name=, Store=, TTL=, Key=, Cert=, CertKey=, CA=
+ *	[Node]		Name=, SpacesOnDemand=, Listen=, Address=, Master=, Burst=, BurstTime=
+ *	[Cluster]	Name=, Store=, TTL=, Key=, Cert=, CertKey=, CA=, CRL=,
+ *			StoreUser=, StorePassword=, StoreCA=, StoreCert=, StoreCertKey=
  *	[Space NAME]	Owner=, Group=, Mode=		one section for each space
  *
  * A comment begins with # or ;, at the start of a line or after white space. An empty value means
  * the default again. Unknown sections and keys are warned of and passed over, so that the file of a
  * newer release can be read; a wrong value is an error, and all errors of all files are found in
- * one go. What needs a cluster is an error while this release runs one node: to ignore it would
- * leave somebody believing in a protection that is not there.
+ * one go. What only a cluster has is an error where the store is the embedded one, which no other
+ * node can use: to ignore it would leave somebody believing in a protection that is not there.
  */
 #ifndef DLOCK_CONFIG_H
 #define DLOCK_CONFIG_H
@@ -22,7 +23,13 @@
 
 #include "units.h"
 
+struct tls_files;
+
 #define CONFIG_NAME_MAX		64		/* bytes: of nodes, clusters and spaces */
+#define CONFIG_TTL_MIN		((msec_t)500)
+#define CONFIG_TTL_MAX		(3600 * MSEC_PER_SEC)
+#define CONFIG_BURST_MAX	1000000000u
+#define CONFIG_BURST_TIME_MAX	(60 * MSEC_PER_SEC)
 #define CONFIG_SPACES_MAX	256
 #define CONFIG_FILE_MAX		(1024 * 1024)	/* bytes */
 #define CONFIG_LINE_MAX		2048		/* bytes, without the newline */
@@ -36,12 +43,25 @@ struct config_space {
 	bool has_owner, has_group, has_mode;	/* said in a file; else config_load()'s default */
 };
 
+/* Values that are kept as they were written. */
+enum config_text {
+	CONFIG_LISTEN, CONFIG_ADDRESS, CONFIG_STORE, CONFIG_KEY, CONFIG_CERT, CONFIG_CERT_KEY, CONFIG_CA, CONFIG_CRL,
+	CONFIG_STORE_USER, CONFIG_STORE_PASSWORD, CONFIG_STORE_CA, CONFIG_STORE_CERT, CONFIG_STORE_CERT_KEY,
+	CONFIG_TEXTS
+};
+
 struct config {
 	char *run_dir;		/* absolute */
 	char *state_dir;	/* absolute */
 	char node_name[CONFIG_NAME_MAX + 1];
 	char cluster_name[CONFIG_NAME_MAX + 1];	/* may be empty */
 	bool spaces_on_demand;
+	bool master;
+	unsigned burst;		/* hand-overs within the node after another has asked; 0: none */
+	msec_t burst_time;	/* and for so long; 0: none */
+	msec_t ttl;
+	char *text[CONFIG_TEXTS];	/* NULL: not given */
+	bool cluster_only;	/* something was given that only a cluster has */
 	struct config_space *spaces;	/* after config_load() one of them is "default" */
 	size_t n_spaces;
 };
@@ -80,6 +100,17 @@ int config_load(const char *path, const char *dir, struct config *ret, struct co
 /* What config_load() does, with this lookup instead of the system's users and groups. */
 int config_load_with(const char *path, const char *dir, const struct config_lookup *lookup,
 		     struct config *ret, struct config_messages *m);
+
+/* Is the store one that other nodes use too? */
+bool config_is_cluster(const struct config *c);
+
+/*
+ * config_check.c: what one line alone cannot tell, and what files have to be looked at for: the store, the keys,
+ * whether it may listen where it shall. 0, or a negative errno with an error among the messages.
+ */
+int config_check(const struct config *c, struct config_messages *m);
+const char *config_listen(const struct config *c);       /* in a cluster: Listen=, or all addresses */
+struct tls_files config_tls(const struct config *c);     /* net/keys.h; lives as long as the configuration */
 
 /* An empty configuration: what parsing starts from. */
 void config_init(struct config *c);

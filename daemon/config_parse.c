@@ -97,7 +97,13 @@ bool config_node_name_valid(const char *name)
 
 void config_init(struct config *c)
 {
-	*c = (struct config){ .spaces_on_demand = true };
+	*c = (struct config){ .spaces_on_demand = true, .master = true, .ttl = 5 * MSEC_PER_SEC,
+			      .burst = 1000, .burst_time = 2 };
+}
+
+bool config_is_cluster(const struct config *c)
+{
+	return c->text[CONFIG_STORE] && strncmp(c->text[CONFIG_STORE], "file:", 5) != 0;
 }
 
 void config_done(struct config *c)
@@ -105,6 +111,8 @@ void config_done(struct config *c)
 	free(c->run_dir);
 	free(c->state_dir);
 	free(c->spaces);
+	for (int i = 0; i < CONFIG_TEXTS; i++)
+		free(c->text[i]);
 	config_init(c);
 }
 
@@ -247,49 +255,85 @@ static int set_spaces_on_demand(struct parser *p, const char *key, const char *v
 	return set_boolean(p, key, value, true, &p->config->spaces_on_demand);
 }
 
-static int needs_cluster(struct parser *p, const char *key, const char *value)
+static int set_text(struct parser *p, const char *value, enum config_text which)
 {
-	return fail(p, "%s=%s needs a cluster; this release runs one node. Remove the line.", key,
-		    value);
+	char *copy = *value ? strdup(value) : NULL;
+
+	if (*value && !copy)
+		return -ENOMEM;
+	free(p->config->text[which]);
+	p->config->text[which] = copy;
+	return 0;
 }
 
-static int set_cluster_only(struct parser *p, const char *key, const char *value)
+/* Keys whose values are looked at where they are used: config_check(). */
+static const struct { const char *key; enum config_text which; } texts[] = {
+	{ "Listen", CONFIG_LISTEN }, { "Address", CONFIG_ADDRESS }, { "Store", CONFIG_STORE },
+	{ "StoreUser", CONFIG_STORE_USER },
+};
+
+static int set_kept(struct parser *p, const char *key, const char *value)
 {
-	return *value ? needs_cluster(p, key, value) : 0;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		if (strcmp(texts[i].key, key) == 0)
+			return set_text(p, value, texts[i].which);
+	return -EINVAL;
+}
+
+static const struct { const char *key; enum config_text which; } files[] = {
+	{ "Key", CONFIG_KEY }, { "Cert", CONFIG_CERT }, { "CertKey", CONFIG_CERT_KEY }, { "CA", CONFIG_CA },
+	{ "CRL", CONFIG_CRL }, { "StorePassword", CONFIG_STORE_PASSWORD }, { "StoreCA", CONFIG_STORE_CA },
+	{ "StoreCert", CONFIG_STORE_CERT }, { "StoreCertKey", CONFIG_STORE_CERT_KEY },
+};
+
+static int set_file(struct parser *p, const char *key, const char *value)
+{
+	if (*value && *value != '/')
+		return fail(p, "%s=%s is no absolute path.", key, value);
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		if (strcmp(files[i].key, key) == 0)
+			return set_text(p, value, files[i].which);
+	return -EINVAL;
 }
 
 static int set_master(struct parser *p, const char *key, const char *value)
 {
-	bool master;
-	int r = set_boolean(p, key, value, true, &master);
+	return set_boolean(p, key, value, true, &p->config->master);
+}
 
-	return r < 0 || master ? r : needs_cluster(p, key, value);
+static int set_span(struct parser *p, const char *key, const char *value, msec_t min, msec_t max, msec_t normal,
+		    msec_t *ret)
+{
+	msec_t span = normal;
+
+	if (*value && config_parse_span(value, &span) < 0)
+		return fail(p, "%s=%s is no span of time, such as 5s or 500ms.", key, value);
+	if (span < min || span > max)
+		return fail(p, "%s=%s is not within %llu ms and %llu s.", key, value, (unsigned long long)min,
+			    (unsigned long long)(max / MSEC_PER_SEC));
+	*ret = span;
+	return 0;
 }
 
 static int set_ttl(struct parser *p, const char *key, const char *value)
 {
-	msec_t ttl;
-
-	if (*value && config_parse_span(value, &ttl) < 0)
-		return fail(p, "%s=%s is no span of time, such as 5s or 500ms.", key, value);
-	return set_cluster_only(p, key, value);
+	p->config->cluster_only |= *value != 0;
+	return set_span(p, key, value, CONFIG_TTL_MIN, CONFIG_TTL_MAX, 5 * MSEC_PER_SEC, &p->config->ttl);
 }
 
-static int set_store(struct parser *p, const char *key, const char *value)
+static int set_burst_time(struct parser *p, const char *key, const char *value)
 {
-	static const char *const others[] = {
-		"etcd:", "zookeeper:", "postgresql:", "redis:", "consul:",
-	};
+	return set_span(p, key, value, 0, CONFIG_BURST_TIME_MAX, 2, &p->config->burst_time);
+}
 
-	if (!*value || strcmp(value, "file:") == 0)
-		return 0;
-	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		if (strncmp(value, others[i], strlen(others[i])) == 0)
-			return needs_cluster(p, key, value);
-	if (strncmp(value, "file:", 5) == 0)
-		return fail(p, "%s=%s: the embedded store has its place in the state directory. "
-			    "Write just file:", key, value);
-	return fail(p, "%s=%s is no store that dlock knows. This release has file:", key, value);
+static int set_burst(struct parser *p, const char *key, const char *value)
+{
+	uint32_t n = 1000;
+
+	if (*value && (parse_id(value, &n) < 0 || n > CONFIG_BURST_MAX))
+		return fail(p, "%s=%s is no number of hand-overs, 0 to %u.", key, value, CONFIG_BURST_MAX);
+	p->config->burst = n;
+	return 0;
 }
 
 static struct config_space *parser_space(struct parser *p)
@@ -357,20 +401,29 @@ static int set_mode(struct parser *p, const char *key, const char *value)
 
 static const struct key node_keys[] = {
 	{ "Name", set_node_name },
-	{ "Listen", set_cluster_only },
+	{ "Listen", set_kept },
+	{ "Address", set_kept },
 	{ "Master", set_master },
+	{ "Burst", set_burst },
+	{ "BurstTime", set_burst_time },
 	{ "SpacesOnDemand", set_spaces_on_demand },
 	{ NULL, NULL },
 };
 
 static const struct key cluster_keys[] = {
 	{ "Name", set_cluster_name },
-	{ "Store", set_store },
+	{ "Store", set_kept },
 	{ "TTL", set_ttl },
-	{ "Key", set_cluster_only },
-	{ "Cert", set_cluster_only },
-	{ "CertKey", set_cluster_only },
-	{ "CA", set_cluster_only },
+	{ "Key", set_file },
+	{ "Cert", set_file },
+	{ "CertKey", set_file },
+	{ "CA", set_file },
+	{ "CRL", set_file },
+	{ "StoreUser", set_kept },
+	{ "StorePassword", set_file },
+	{ "StoreCA", set_file },
+	{ "StoreCert", set_file },
+	{ "StoreCertKey", set_file },
 	{ NULL, NULL },
 };
 

@@ -94,6 +94,11 @@ static int load_config(struct config *ret)
 	struct config_messages m = { 0 };
 	int r = config_load(options.node.config_path, options.node.dir, ret, &m);
 
+	if (r == 0) {
+		r = config_check(ret, &m);
+		if (r < 0)
+			config_done(ret);
+	}
 	for (size_t i = 0; i < m.n; i++) {
 		if (m.list[i].level == CONFIG_ERROR)
 			log_error("%s", m.list[i].text);
@@ -158,13 +163,12 @@ static int open_sockets(const struct config *c, int *ret_attach, int *ret_query)
 
 static void on_term(void *arg, int signo)
 {
-	struct loop *loop = arg;
-
+	(void)arg;
 	(void)signo;
 	node.state = "stopping";
 	sd_notify(0, "STOPPING=1\nSTATUS=stopping; what is held stays held for the next start");
 	log_info("stopping; what is held stays held for the next start");
-	loop_stop(loop, 0);
+	node_stop(&node);
 }
 
 static void tell_ready(const char *prefix)
@@ -238,9 +242,9 @@ static int serve(struct loop *loop, const struct config *c)
 	if (r == 0)
 		r = node_start(&node, attach, query);
 	if (r == 0)
-		r = loop_signal(loop, SIGTERM, on_term, loop);
+		r = loop_signal(loop, SIGTERM, on_term, NULL);
 	if (r == 0)
-		r = loop_signal(loop, SIGINT, on_term, loop);
+		r = loop_signal(loop, SIGINT, on_term, NULL);
 	if (r == 0)
 		r = loop_signal(loop, SIGHUP, on_hup, loop);
 	if (r < 0)

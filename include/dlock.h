@@ -107,6 +107,15 @@ int dlock_attr_set_wait_daemon(dlock_attr_t *a, bool on);
  */
 int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
 
+/*
+ * A signal for this process when a hold of it through such a handle is lost (default: 0, none). It is
+ * sent when the node is about to lose its lease, before anybody else can be granted it, by the
+ * daemon: where that is stopped or gone, dlock_check() alone tells. SIGKILL is allowed, and then the
+ * node gives nothing up by itself before the process has ended. Where handles of one name ask for different
+ * signals, SIGKILL counts, else the newest handle's. EINVAL: not a signal.
+ */
+int dlock_attr_set_onloss(dlock_attr_t *a, int signo);
+
 /* --- Locks --- */
 
 /*

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "attr.h"
@@ -68,5 +69,13 @@ int dlock_attr_set_wait_daemon(dlock_attr_t *a, bool on)
 int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms)
 {
 	a->try_ms = ms;
+	return 0;
+}
+
+int dlock_attr_set_onloss(dlock_attr_t *a, int signo)
+{
+	if (signo < 0 || signo > SIGRTMAX)
+		return EINVAL;
+	a->onloss = signo;
 	return 0;
 }

@@ -10,6 +10,7 @@ struct dlock_attr {
 	bool robust, recursive, failfast, wait_daemon;
 	enum dlock_owner owner;
 	unsigned try_ms;
+	int onloss;                      /* a signal; 0: none */
 };
 
 #define ATTR_DEFAULT { .owner = DLOCK_OWNER_THREAD, .try_ms = 1000 }

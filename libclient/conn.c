@@ -495,6 +495,17 @@ int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit
 	return *ret_fd < 0 ? -EPROTO : 0;
 }
 
+int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int signo)
+{
+	struct attach_onloss m = { { ATTACH_ONLOSS, sizeof m, 0 }, number, slot, (uint32_t)signo };
+	struct packet p;
+	int r = request(&m, sizeof m, epoch, limit, &p);
+
+	if (r == 0)
+		packet_done(&p);
+	return r;
+}
+
 int conn_check(const struct limit *limit)
 {
 	char byte;

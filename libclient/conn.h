@@ -45,6 +45,9 @@ void conn_close(uint32_t number, uint32_t slot, uint32_t epoch);
 /* -ESTALE: not in that epoch. */
 int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd);
 
+/* -ESTALE: not in that epoch. */
+int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int signo);
+
 /* Is a daemon there? Connects again where that is needed. */
 int conn_check(const struct limit *limit);
 

@@ -98,6 +98,7 @@ struct name {
 	uint64_t hash;
 	struct dlock *handles;
 	struct target target;
+	int onloss;                      /* what the daemon knows of it for `target` */
 	uint8_t space_len;               /* of text, up to the slash */
 	uint16_t len;
 	char text[];                     /* "space/name" and a zero */
@@ -164,6 +165,9 @@ void waits_look_again(struct dlock *l);  /* wakes whoever sleeps through this ha
 
 /* Gives back a hold whose state is cleared. 0, ESTALE: it was lost. */
 int hold_give(struct binding *b, uint64_t held);
+
+/* After a release: tells the daemon, where that waits for it. */
+void hold_yielded(struct binding *b);
 
 /* Gives back what was taken and turned out to be past its deadline. */
 void hold_undo(struct binding *b);

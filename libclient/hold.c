@@ -2,6 +2,7 @@
 /* What can be done with a hold, and asked about it. */
 #include <errno.h>
 
+#include "conn.h"
 #include "deadline.h"
 #include "handle.h"
 #include "space.h"
@@ -63,16 +64,24 @@ static unsigned hold_press(struct binding *b)
 	return 0;
 }
 
-int hold_give(struct binding *b, uint64_t held)
+/* Another node wants it, and waits for this release: the daemon looks. */
+void hold_yielded(struct binding *b)
 {
-	if (binding_lost(b) || !lock_release(b->word, held, hold_press(b)))
-		return ESTALE;
-	/* Another node wants it, and waits for this release: the daemon looks. */
 	if (LOCK_LOAD(b->word) & LOCK_Y) {
 		seg_bit_set(b->space->base, SEG_WANT, b->slot);
 		space_ring(b->space);
 	}
-	return 0;
+}
+
+/* A hold that outlives the deadline is given back all the same: others of this node wait for it. */
+int hold_give(struct binding *b, uint64_t held)
+{
+	bool late = !deadline_good(b->line);
+
+	if (binding_lost(b) || !lock_release(b->word, held, hold_press(b)))
+		return ESTALE;
+	hold_yielded(b);
+	return late ? ESTALE : 0;
 }
 
 int slow_post(struct dlock *l)
@@ -92,7 +101,7 @@ int slow_post(struct dlock *l)
 					      state >> 32 ? state - (UINT64_C(1) << 32) : 0, false,
 					      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
 	if (state >> 32)
-		return !binding_lost(b) && hold_identical(b) ? 0 : ESTALE;
+		return !binding_lost(b) && hold_identical(b) && deadline_good(b->line) ? 0 : ESTALE;
 	return hold_give(b, held);
 }
 
@@ -151,4 +160,25 @@ int dlock_wanted(dlock_t *l)
 	const struct binding *b = binding_now(l);
 
 	return __atomic_load_n(b->word, __ATOMIC_ACQUIRE) & (LOCK_W | LOCK_Y) ? EBUSY : 0;
+}
+
+/* --- For the commands that come with the library --- */
+
+__attribute__((visibility("default"))) int dlock_internal_deadline(dlock_t *l, const uint64_t **ret_ns,
+								   const uint64_t **ret_loss_ns);
+
+/*
+ * Where the deadline stands of what is held through this handle (segment.h), and before it the span in which a
+ * loss is prepared. They stay readable in a child after fork().
+ */
+int dlock_internal_deadline(dlock_t *l, const uint64_t **ret_ns, const uint64_t **ret_loss_ns)
+{
+	struct binding *b;
+	int r = hold_find(l, &b);
+
+	if (r < 0)
+		return -r;
+	*ret_ns = &b->line->ns;
+	*ret_loss_ns = &conn_line(0)->loss_ns;
+	return 0;
 }

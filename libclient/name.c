@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The names that this process has open, in a hash table. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,6 +188,7 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 	if (r < 0)
 		return r;
 	space_put(n->target.space);
+	n->onloss = 0;
 	n->target = (struct target){
 		.space = s,
 		.line = conn_line(o->number),
@@ -227,10 +229,28 @@ int name_bell(struct name *n, const struct limit *limit)
 	return name_current(n) ? name_open(n, limit) : 0;
 }
 
+static int name_onloss(struct name *n, const struct limit *limit)
+{
+	const struct target *t = &n->target;
+	int signo = 0, r;
+
+	for (struct dlock *l = n->handles; l; l = l->next)       /* newest first */
+		if (l->attr.onloss && (!signo || l->attr.onloss == SIGKILL))
+			signo = l->attr.onloss;
+	if (signo == n->onloss)
+		return 0;
+	r = conn_onloss(t->number, t->slot, t->epoch, limit, signo);
+	if (r == 0)
+		n->onloss = signo;
+	return r == -ESTALE ? -ENOTCONN : r;     /* the daemon has changed just now */
+}
+
 int name_attach(struct name *n, const struct limit *limit)
 {
 	int r = name_current(n) ? 0 : name_open(n, limit);
 
+	if (r == 0)
+		r = name_onloss(n, limit);
 	if (r < 0)
 		return r;
 	lib_lock();

@@ -404,7 +404,8 @@ void hold_undo(struct binding *b)
 	uint64_t held = __atomic_load_n(&b->held, __ATOMIC_RELAXED);
 
 	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
-	lock_release(b->word, held, 0);
+	if (lock_release(b->word, held, 0))
+		hold_yielded(b);
 }
 
 static int wait_taken(struct wait *x, struct binding *b, uint64_t w)

@@ -40,14 +40,14 @@ static int open_store(struct node *n)
 	struct boot_place here;
 	const char *text = NULL;
 	const struct store_options options = { .url = "file:", .state_dir = n->config.state_dir };
-	int r = store_open(&options, &n->store, &why);
+	int r = store_open(&options, &n->own, &why);
 
 	if (r < 0)
 		return fail(n, r, "store", why.text);
 	r = boot_place(n->config.state_dir, &here);
 	if (r < 0)
 		return fail(n, r, n->config.state_dir, NULL);
-	r = boot_decide(n->store, &here, n->rundir_fd, &n->boot, &text);
+	r = boot_decide(n->own, &here, n->rundir_fd, &n->boot, &text);
 	return r < 0 ? fail(n, r, "store", text) : 0;
 }
 
@@ -101,15 +101,27 @@ static void open_links(struct node *n)
 	links_on_change(n->links, node_link_event, n);
 }
 
+static void apply_burst(struct node *n)
+{
+	n->shm.burst = (struct shm_burst){ n->config.burst, n->config.burst_time * NSEC_PER_MSEC };
+}
+
 static int open_shm(struct node *n, const struct node_options *o)
 {
-	struct shm_ops ops = { n, node_want, node_unused, node_tell };
+	int r;
+	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell };
 	struct shm_config config = {
 		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,
 		.spaces_on_demand = n->config.spaces_on_demand,
-		.counter_deadline = o->counter_deadline, .no_peerpidfd = o->no_peerpidfd,
+		.deadline_ns = cluster_first_deadline(n), .no_peerpidfd = o->no_peerpidfd,
 	};
-	int r = shm_init(&n->shm, n->loop, &config, &n->boot.id, n->boot.fresh, &ops);
+
+	if (o->counter_deadline && !n->cluster.on) {
+		config.deadline_ns = NODE_NEVER;
+		config.deadline_ticks = PAGE_FAR_TICKS;
+	}
+	apply_burst(n);
+	r = shm_init(&n->shm, n->loop, &config, &n->boot.id, n->boot.fresh, &ops);
 
 	/* What a ledger of this session lacks is as lost as if it were not there at all. */
 	if (r < 0 && !n->boot.fresh && (r == -ESTALE || r == -ENOENT))
@@ -135,9 +147,15 @@ int node_open(struct node *n, struct loop *loop, const struct config *config, co
 		return r;
 	log_write(boot_loses(n->boot.what) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "session %llu, incarnation %u: %s",
 		  (unsigned long long)n->boot.id.session, n->boot.incarnation, boot_text(n->boot.what));
-	r = open_shm(n, o);
+	r = cluster_open(n);
+	if (r == 0)
+		r = open_shm(n, o);
+	if (r == 0)
+		r = cluster_begin(n);
 	if (r == 0)
 		r = node_core_start(n);
+	if (r == 0)
+		r = cluster_ready(n);
 	if (r < 0)
 		return fail(n, r, "start", NULL);
 	r = apply_spaces(n);
@@ -165,8 +183,12 @@ int node_start(struct node *n, int attach_fd, int query_fd)
 
 int node_reload(struct node *n, const struct config *config)
 {
-	config_done(&n->config);
+	struct config old = n->config;
+
 	n->config = *config;
+	cluster_reload(n, &old);
+	config_done(&old);
+	apply_burst(n);
 	n->shm.config.spaces_on_demand = config->spaces_on_demand;
 	n->failed[0] = 0;
 	return apply_spaces(n);
@@ -174,12 +196,15 @@ int node_reload(struct node *n, const struct config *config)
 
 void node_close(struct node *n)
 {
+	n->closing = true;
 	query_free(n->query);
 	loop_unwatch(n->links_watch);
 	links_close(n->links);
 	shm_done(&n->shm);
 	core_free(n->core);
-	store_close(n->store);
+	cluster_close(n);
+	store_close(n->own);
+	free(n->busy);
 	free(n->refs);
 	free(n->ref_used);
 	free(n->queue);

@@ -13,6 +13,7 @@
 
 #include "../config.h"
 #include "../core/core.h"
+#include "../loop/counter.h"
 #include "../loop/loop.h"
 #include "../net/links.h"
 #include "../query/query.h"
@@ -20,29 +21,60 @@
 #include "../store/store.h"
 #include "boot.h"
 
+struct net;
+struct tls_keys;
+
+/* What a node among others has besides. */
+struct node_cluster {
+	struct core_cluster conf;
+	char address[CORE_ADDRESS_MAX + 1];
+	struct net *net;
+	struct tls_keys *keys;
+	struct counter counter;
+	uint64_t session;
+	uint32_t incarnation;
+	nsec_t deadline;                 /* 0: nothing may be held */
+	nsec_t adopted;                  /* the deadline to begin with; 0: a new session */
+	nsec_t stop_by;
+	int jeopardy;                    /* why renewals fail; 0: they do not */
+	bool on, losing, drained, stopping;
+	struct loop_timer loss_timer, stop_timer;
+	uint64_t lapses, losses;
+};
+
 struct node_event {
 	enum core_event_kind kind;
 	uint32_t ref;
 	uint64_t used;
-	/* STORE */
+	bool died;
+	/* STORE: what came of it, in one block of memory */
 	uint32_t op;
 	int error;
-	void *value;
-	uint32_t value_len;
+	struct core_record *records;
+	uint32_t n_records;
 	uint64_t version;
+	/* LINK_UP, LINK_DOWN */
+	uint64_t session, conn;
+	uint32_t incarnation;
+};
+
+struct node_name {
+	struct space *space;
+	uint32_t slot;
 };
 
 struct node {
 	struct loop *loop;
 	struct config config;
-	struct store *store;
+	struct store *own;               /* the embedded one: who this node is, and whether it has run before */
+	struct store *store;             /* what the core works with: the same, or one that other nodes use too */
 	struct core *core;
 	struct boot boot;
 	struct shm shm;
 	struct query *query;
 	struct query_source source;
 	struct links *links;
-	struct loop_watch *links_watch;
+	struct loop_watch *links_watch, *store_watch;
 	struct loop_timer core_timer, retry_timer, watchdog;
 	nsec_t watchdog_span;
 	nsec_t started;
@@ -57,8 +89,13 @@ struct node {
 
 	struct node_event *queue;        /* a ring; grows with what one step of the core brings about */
 	unsigned queue_cap, head, count;
-	bool stepping;
+	bool stepping, closing;
 	bool open;
+
+	struct node_name *busy;          /* names whose former number the core has not forgotten: to be asked for again */
+	unsigned n_busy, busy_cap;
+
+	struct node_cluster cluster;     /* cluster.c; all 0 where the node is alone */
 };
 
 struct node_options {
@@ -72,14 +109,49 @@ int node_start(struct node *n, int attach_fd, int query_fd);
 void node_close(struct node *n);
 int node_reload(struct node *n, const struct config *config);    /* takes over config's memory */
 
-/* lease.c */
+/* refs.c: the core's numbers of names */
+int ref_take(struct node *n, struct space *s, uint32_t slot, uint32_t *ret);
+void ref_drop(struct node *n, uint32_t ref);
+bool ref_is(const struct node *n, uint32_t ref);
+struct space *ref_space(const struct node *n, uint32_t ref);
+uint32_t ref_slot(const struct node *n, uint32_t ref);
+struct ledger_name *ref_name(const struct node *n, uint32_t ref);
+uint16_t ref_key(const struct node *n, uint32_t ref, char ret[CORE_KEY_MAX]);
+
+/* step.c: events to the core, one after the other, and its actions to whom they concern */
 extern const struct core_memory node_memory;
 int node_core_start(struct node *n);
+void node_give(struct node *n, struct node_event ev);      /* now, or after the step that is under way */
+int node_recv(struct node *n, uint64_t session, uint64_t conn, const void *bytes, uint32_t size);
+void node_purge(struct node *n);         /* drops events about leases that are lost */
+
+/* lease.c: names */
 void node_want(void *arg, struct space *s, uint32_t slot);
-void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used);
+void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
+void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again);
 void node_retry(void *arg);
+void act_name(struct node *n, const struct core_action *a);
+void name_step_failed(struct node *n, const struct node_event *q, int error);
+void node_lapse(struct node *n);         /* the session has ended: shm and numbers */
+
+/* records.c: the store */
+void act_store(struct node *n, const struct core_action *a);
+
+/* cluster.c */
+int cluster_open(struct node *n);        /* before shm: store, keys, listening */
+nsec_t cluster_first_deadline(const struct node *n);       /* for the clients, from the start; 0: never */
+int cluster_begin(struct node *n);       /* after it */
+int cluster_ready(struct node *n);       /* the store's answers from now on */
+void cluster_close(struct node *n);
+void cluster_reload(struct node *n, const struct config *old);
+void cluster_links_event(struct node *n, const struct links_event *ev);
+void act_cluster(struct node *n, const struct core_action *a);
+void cluster_superseded(struct node *n);
+void node_loss_done(void *arg);
+void node_stop(struct node *n);          /* in good order: shards first. A second time: at once */
 
 /* view.c */
+const char *node_peer_name(const struct node *n, uint64_t session);      /* until the next call */
 void node_source(struct node *n, struct query_source *ret);
 void node_tell(void *arg, const struct shm_event *ev);
 void node_link_event(void *arg, const struct links_event *ev);

@@ -223,6 +223,19 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 
 /* --- the source --- */
 
+const char *node_peer_name(const struct node *n, uint64_t session)
+{
+	static char text[CORE_NODE_NAME_MAX + 32];
+	struct core_member m;
+	unsigned at = 0;
+
+	snprintf(text, sizeof text, "session %016llx", (unsigned long long)session);
+	while (core_member_next(n->core, &at, &m))
+		if (m.session == session && m.name[0])
+			snprintf(text, sizeof text, "%s", m.name);
+	return text;
+}
+
 static void source_node(void *arg, struct query_node *ret)
 {
 	struct node *n = arg;
@@ -435,4 +448,5 @@ void node_link_event(void *arg, const struct links_event *ev)
 	snprintf(detail, sizeof detail, "%s: %s%s%s", ev->link->name, links_event_text(ev->kind),
 		 ev->address ? " " : "", ev->address ? ev->address->text : "");
 	node_tell(n, &(struct shm_event){ .what = "link", .detail = detail });
+	cluster_links_event(n, ev);
 }

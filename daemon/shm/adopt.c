@@ -18,7 +18,7 @@
 #define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
 
 /* How many have each name open; an open whose name is gone was being closed. */
-static void adopt_opens(struct shm *shm)
+void adopt_opens(struct shm *shm)
 {
 	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.opens, i)); i = next) {
 		const struct ledger_open *o = ledger_open_at(&shm->ledger, next);
@@ -44,7 +44,6 @@ static void adopt_opens(struct shm *shm)
  */
 int adopt_clients(struct shm *shm)
 {
-	adopt_opens(shm);
 	for (uint32_t i = 0, next; (next = table_next(&shm->ledger.clients, i)); i = next) {
 		int r = client_adopt(shm, next);
 
@@ -73,6 +72,10 @@ static void adopt_word(struct space *s, uint32_t slot)
 		lock_died(&g->word, (uint32_t)(w & LOCK_OWNER));
 		w = LOCK_LOAD(&g->word);
 	}
+	/* Another node may have waited. It is said again where it still does. */
+	while ((w & LOCK_Y) && !LOCK_CAS(&g->word, &w, w & ~LOCK_Y, __ATOMIC_RELAXED))
+		;
+	w &= ~LOCK_Y;
 	bias = n->first - 1 - (COUNT_END - n->count);
 	if (((w & LOCK_L) && left > n->count) ||
 	    (!(w & LOCK_L) && lock_count(w) != 0) || (!lock_is_free(w) && (!n->count || g->bias != bias))) {

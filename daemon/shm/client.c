@@ -556,6 +556,8 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
 	watch_owed(s, o->slot);
+	if (name_revoked(name_at(s, o->slot)))
+		yield_look(s, o->slot);
 }
 
 /* Then the ledger forgets that it was here. */
@@ -585,9 +587,23 @@ int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t sl
 	return 0;
 }
 
+int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t signo)
+{
+	uint32_t open = slot < SEG_SLOTS_MAX ? ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot) : 0;
+	struct ledger_open *o;
+
+	if (!open || signo > 64)
+		return -EINVAL;
+	o = ledger_open_at(&shm->ledger, open);
+	__atomic_store_n(&o->flags, (uint16_t)((o->flags & ((1u << OPEN_SIGNAL_SHIFT) - 1)) | signo << OPEN_SIGNAL_SHIFT),
+			 __ATOMIC_RELEASE);
+	return 0;
+}
+
 void client_gone(struct shm *shm, uint32_t index, const char *why)
 {
 	struct client *c = shm->clients[index];
+	bool losing = c && c->losing;
 	char path[16];
 
 	shm_tell(shm, "detach", NULL, 0, ledger_client(&shm->ledger, index)->pid, 0, why);
@@ -601,6 +617,8 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	anchor_path(path, sizeof path, index);
 	unlinkat(shm->anchor_dirfd, path, 0);
 	chore_leave(shm, index);
+	if (losing && --shm->losing == 0)
+		shm->ops.loss_done(shm->ops.arg);
 }
 
 void client_forget(struct shm *shm, uint32_t index)

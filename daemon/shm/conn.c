@@ -193,6 +193,13 @@ static void conn_hint(struct conn *c, const struct attach_hint *m)
 	close(fd);
 }
 
+static void conn_onloss(struct conn *c, const struct attach_onloss *m)
+{
+	struct space *s = conn_space(c, m->space);
+
+	conn_done(c, s && !s->broken ? client_onloss(c->client, c->shm, s, m->slot, m->signo) : -EINVAL);
+}
+
 static void conn_request(void *arg, const void *data, ssize_t n)
 {
 	struct conn *c = arg;
@@ -201,6 +208,7 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		struct attach_open open;
 		struct attach_close close;
 		struct attach_hint hint;
+		struct attach_onloss onloss;
 		char bytes[ATTACH_PACKET_MAX];
 	} m;
 
@@ -229,6 +237,11 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		if (n != sizeof m.hint)
 			goto bad;
 		conn_hint(c, &m.hint);
+		return;
+	case ATTACH_ONLOSS:
+		if (n != sizeof m.onloss)
+			goto bad;
+		conn_onloss(c, &m.onloss);
 		return;
 	}
 bad:

@@ -117,6 +117,15 @@ void hint_ring(struct shm *shm, struct space *s, uint32_t slot)
 	hint_write(h);
 }
 
+void hint_ring_lost(struct shm *shm, struct space *s, uint32_t slot, uint32_t client)
+{
+	struct client *c = shm->clients[client];
+	struct hint *h = c ? hint_find(c, s->id, slot) : NULL;
+
+	if (h)
+		hint_write(h);
+}
+
 void hint_ring_all(struct shm *shm, struct space *s)
 {
 	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));) {

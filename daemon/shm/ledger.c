@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,47 +18,74 @@
 struct ledger_head {
 	uint64_t magic, inode;
 	struct ledger_identity id;
+	struct ledger_cluster cluster;   /* an earlier release's head ends before it */
 };
+
+#define HEAD_MIN offsetof(struct ledger_head, cluster)
 
 static const struct table_spec clients_spec = { sizeof(struct ledger_client), SEG_CLIENTS_MAX };
 static const struct table_spec spaces_spec = { sizeof(struct ledger_space), LEDGER_SPACES_MAX };
 static const struct table_spec opens_spec = { sizeof(struct ledger_open), LEDGER_OPENS_MAX };
 
-int ledger_peek(int rundir_fd, struct ledger_identity *ret)
+static int head_read(int rundir_fd, struct ledger_head *ret)
 {
-	struct ledger_head h;
+	struct ledger_head h = { 0 };
 	struct stat st;
 	int fd, r = -ESTALE;
 
 	fd = openat(rundir_fd, "ledger/head", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &st) == 0 && pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
+	if (fstat(fd, &st) == 0 && pread(fd, &h, sizeof h, 0) >= (ssize_t)HEAD_MIN &&
 	    h.magic == HEAD_MAGIC && h.inode == st.st_ino) {
-		*ret = h.id;
+		*ret = h;
 		r = 0;
 	}
 	close(fd);
 	return r;
 }
 
+int ledger_peek(int rundir_fd, struct ledger_identity *ret)
+{
+	struct ledger_head h;
+	int r = head_read(rundir_fd, &h);
+
+	if (r == 0)
+		*ret = h.id;
+	return r;
+}
+
 /* The head is written last when a ledger is made: one without a head was never in use. */
 static int ledger_write_head(struct ledger *l)
 {
-	struct ledger_head h = { .magic = HEAD_MAGIC, .id = l->id };
+	struct ledger_head h = { .magic = HEAD_MAGIC, .id = l->id, .cluster = l->cluster };
 	struct stat st;
-	int fd, r = 0;
 
-	fd = openat(l->dirfd, "head", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
+	if (l->head < 0)
+		l->head = openat(l->dirfd, "head", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (l->head < 0 || fstat(l->head, &st) < 0)
 		return -errno;
-	if (fstat(fd, &st) < 0)
-		r = -errno;
 	h.inode = st.st_ino;
-	if (r == 0 && pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
-		r = errno ? -errno : -EIO;
-	close(fd);
+	errno = 0;
+	return pwrite(l->head, &h, sizeof h, 0) == (ssize_t)sizeof h ? 0 : errno ? -errno : -EIO;
+}
+
+int ledger_peek_cluster(int rundir_fd, struct ledger_cluster *ret)
+{
+	struct ledger_head h;
+	int r = head_read(rundir_fd, &h);
+
+	if (r == 0 && h.cluster.layout > LEDGER_CLUSTER_LAYOUT)
+		r = -ESTALE;
+	if (r == 0)
+		*ret = h.cluster;
 	return r;
+}
+
+int ledger_note_cluster(struct ledger *l, const struct ledger_cluster *c)
+{
+	l->cluster = *c;
+	return ledger_write_head(l);
 }
 
 int ledger_note_epoch(struct ledger *l, uint32_t epoch)
@@ -196,13 +224,16 @@ static void ledger_relink(struct ledger *l)
 
 int ledger_open(struct ledger *l, int rundir_fd, const struct ledger_identity *id, bool fresh)
 {
+	struct ledger_head before;
 	int r;
 
-	*l = (struct ledger){ .dirfd = -1, .id = *id, .clients.fd = -1, .spaces.fd = -1, .opens.fd = -1 };
+	*l = (struct ledger){ .dirfd = -1, .head = -1, .id = *id, .clients.fd = -1, .spaces.fd = -1, .opens.fd = -1 };
 	if (fresh) {
 		r = files_empty(rundir_fd, "ledger");
 		if (r < 0)
 			return r;
+	} else if (head_read(rundir_fd, &before) == 0) {
+		l->cluster = before.cluster;
 	}
 	r = files_dir(rundir_fd, "ledger", 0700);
 	if (r < 0)
@@ -235,7 +266,9 @@ void ledger_close(struct ledger *l)
 	if (l->opens.base)
 		table_close(&l->opens);
 	free(l->open_buckets);
+	if (l->head >= 0)
+		close(l->head);
 	if (l->dirfd >= 0)
 		close(l->dirfd);
-	*l = (struct ledger){ .dirfd = -1 };
+	*l = (struct ledger){ .dirfd = -1, .head = -1 };
 }

@@ -3,7 +3,7 @@
  * The ledger: what the daemon alone writes down, on tmpfs, of clients, spaces, names and leases. A
  * restarted daemon believes this and nothing that a client could have written (DESIGN S8).
  *
- *   RUN/ledger/head          boot id, session and its secret
+ *   RUN/ledger/head          boot id, session and its secret; the session in the cluster, and its deadline
  *   RUN/ledger/clients       one record per attached process
  *   RUN/ledger/spaces        one per space
  *   RUN/ledger/opens         one per (client, name)
@@ -67,6 +67,7 @@ struct ledger_open {
 
 enum ledger_open_flags {
 	OPEN_HINT = 1,                   /* there is a FIFO for it */
+	OPEN_SIGNAL_SHIFT = 8,           /* the upper half: the signal for when a hold of it is lost; 0: none */
 };
 
 #define LEDGER_NAME_SHORT 16
@@ -79,7 +80,9 @@ struct ledger_name {
 	uint32_t opens;                  /* how many clients; made anew at a restart */
 	uint32_t hash_next;              /* likewise */
 	uint32_t text_long;              /* record in long, or 0: the text is here */
-	uint32_t state;                  /* enum name_state; made anew at a restart */
+	uint32_t state : 4;              /* enum name_state; made anew at a restart */
+	uint32_t revoked : 1;            /* another node waits for the lease; RETURNED: and it is wanted again; likewise */
+	uint32_t room : 27;              /* not 0: a range has so many tokens at most (lockword.h: counts that come again) */
 	char text[LEDGER_NAME_SHORT];
 };
 
@@ -99,9 +102,22 @@ struct ledger_identity {
 	uint32_t incarnation;            /* of the last daemon that wrote here */
 };
 
+#define LEDGER_CLUSTER_LAYOUT 1
+
+/* Of this node among others; all 0 in a node alone. What `id` says is of the node's own, and outlives a lapse. */
+struct ledger_cluster {
+	uint64_t session;                /* 0: none, or one that must not be adopted */
+	uint64_t deadline;               /* CLOCK_BOOTTIME */
+	uint64_t where;                  /* which cluster of which store: a hash */
+	uint32_t incarnation;            /* of the last daemon that began in it */
+	uint32_t layout;                 /* LEDGER_CLUSTER_LAYOUT */
+};
+
 struct ledger {
 	int dirfd;                       /* RUN/ledger */
+	int head;
 	struct ledger_identity id;
+	struct ledger_cluster cluster;
 	struct table clients, spaces, opens;
 	uint32_t *open_buckets;          /* hash (client, space, slot) -> opens */
 	uint32_t open_buckets_n;
@@ -117,6 +133,8 @@ int ledger_peek(int rundir_fd, struct ledger_identity *ret);
 int ledger_open(struct ledger *l, int rundir_fd, const struct ledger_identity *id, bool fresh);
 void ledger_close(struct ledger *l);
 int ledger_note_epoch(struct ledger *l, uint32_t epoch);
+int ledger_peek_cluster(int rundir_fd, struct ledger_cluster *ret);
+int ledger_note_cluster(struct ledger *l, const struct ledger_cluster *c);
 
 /* A client's opens. add: -EEXIST where it has it already. */
 int ledger_open_add(struct ledger *l, uint32_t client, uint16_t space, uint32_t slot, uint32_t *ret);

@@ -76,6 +76,7 @@ void name_index(struct space *s)
 		struct ledger_name *name = name_at(s, i);
 
 		name->opens = 0;
+		name->revoked = 0;
 		name->ref = UINT32_MAX;
 		name->state = name->count ? NAME_LEASED : NAME_IDLE;
 	}
@@ -214,6 +215,7 @@ static void name_take_out(struct space *s, uint32_t slot)
 {
 	name_unchain(s, slot);
 	name_at(s, slot)->state = NAME_RELEASING;
+	name_at(s, slot)->revoked = 0;
 }
 
 /*
@@ -262,12 +264,20 @@ void name_closed(struct space *s, uint32_t slot)
 	was = name_shut(s, slot);
 	if (n->state == NAME_LEASED) {
 		name_take_out(s, slot);
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, lock_range_used(was, n->count));
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, lock_range_used(was, n->count), was & LOCK_D);
 	} else if (n->state == NAME_IDLE) {
 		name_take_out(s, slot);
 		space_forget(s, slot);
 	}
-	/* NAME_ASKED: the answer comes, finds nobody, and the lease is given back then. */
+	/* NAME_ASKED, NAME_RETURNED: the answer comes, finds nobody, and the lease is given back then. */
+}
+
+void name_abandoned(struct space *s, uint32_t slot)
+{
+	if (name_at(s, slot)->opens || (!s->broken && name_is_unmended(s, slot)))
+		return;
+	name_take_out(s, slot);
+	space_forget(s, slot);
 }
 
 void name_end(struct space *s, uint32_t slot)
@@ -277,7 +287,7 @@ void name_end(struct space *s, uint32_t slot)
 	n->opens = 0;
 	if (n->state == NAME_LEASED) {
 		name_take_out(s, slot);
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count, true);    /* whoever held it then never released it */
 	} else if (n->state == NAME_IDLE) {
 		name_take_out(s, slot);
 		space_forget(s, slot);
@@ -305,22 +315,27 @@ void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t
 	word_store(&n->count, count);
 }
 
-void space_granted(struct space *s, uint32_t slot)
+void space_granted(struct space *s, uint32_t slot, bool lost)
 {
 	struct ledger_name *n = name_at(s, slot);
 	struct seg_slot *g = seg_slot(s->base, slot);
+	uint64_t tokens = n->room && n->count > n->room ? n->room : n->count;
 
 	n->state = NAME_LEASED;
+	n->revoked = 0;
+	if (lost)
+		FAULT_AROUND(__atomic_fetch_or(&g->word, LOCK_D, __ATOMIC_RELEASE));
 	if (!n->opens && !name_is_unmended(s, slot)) {
 		name_take_out(s, slot);
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, 0);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, 0, lost);
 		return;
 	}
 	/* A client may have scribbled the word open meanwhile; the range is given to a closed one. */
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
 	word_store(&g->bias, n->first - 1 - (COUNT_END - n->count));
-	for (int tries = 0; tries < 100 && !lock_grant(&g->word, n->count); tries++)
+	/* The last ones of the range, where it may not have all: their counts are those of a whole one. */
+	for (int tries = 0; tries < 100 && !lock_grant(&g->word, tokens); tries++)
 		name_shut(s, slot);
 	shm_tell(s->shm, "grant", s, slot, 0, n->first, NULL);
 }
@@ -334,15 +349,50 @@ void space_refused(struct space *s, uint32_t slot)
 		return;
 	name_take_out(s, slot);
 	if (n->count)
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count, LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_D);
 	else
 		space_forget(s, slot);
 }
 
 void space_ledger_release(struct space *s, uint32_t slot)
 {
-	word_store(&name_at(s, slot)->count, 0);
+	struct ledger_name *n = name_at(s, slot);
+
+	word_store(&n->count, 0);
+	if (n->state == NAME_RETURNED && n->revoked) {
+		n->state = NAME_ASKED;
+		n->revoked = 0;
+	}
 	shm_tell(s->shm, "release", s, slot, 0, 0, NULL);
+}
+
+/*
+ * W alone may be left over from one who waits no more: asked again for nobody, the lease would come and go for
+ * nothing. One who sets W after this look rings himself.
+ */
+bool name_awaited(const struct space *s, uint32_t slot)
+{
+	uint64_t *word = &seg_slot(s->base, slot)->word, w = LOCK_LOAD(word);
+
+	return (w & LOCK_W) && futex_sleepers(lock_futex(word), (uint32_t)w) != 0;
+}
+
+/* Whoever came meanwhile has it asked for again. false: nobody has it open any more. */
+static bool name_forget_returned(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	bool asked = n->revoked;
+
+	n->state = NAME_IDLE;
+	n->revoked = 0;
+	if (!n->opens && (s->broken || !name_is_unmended(s, slot))) {
+		name_take_out(s, slot);
+		return false;
+	}
+	if (!s->broken && (asked || name_awaited(s, slot)))
+		s->shm->ops.want(s->shm->ops.arg, s, slot);
+	return true;
 }
 
 void space_forget(struct space *s, uint32_t slot)
@@ -351,6 +401,8 @@ void space_forget(struct space *s, uint32_t slot)
 	struct seg_slot *g = s->broken ? NULL : seg_slot(s->base, slot);
 	uint32_t text = n->text_long;
 
+	if (n->state == NAME_RETURNED && name_forget_returned(s, slot))
+		return;
 	assert(n->state == NAME_RELEASING);
 	if (!s->broken) {
 		word_store(&g->word, 0);

@@ -12,9 +12,6 @@
 /* No space can be called so: their names have no dots. */
 #define FILE_NAME "node.page"
 
-/* Far enough to be never, near enough to be compared: what the counter shows in about a century. */
-#define FAR_TICKS (UINT64_C(1) << 62)
-
 static void line_set(uint64_t *field, uint64_t value)
 {
 	FAULT_AROUND(__atomic_store_n(field, value, __ATOMIC_RELEASE));
@@ -59,17 +56,17 @@ static int page_make(struct page *p, int dirfd, uint64_t session)
 	if (r < 0)
 		return r;
 	p->line[0].session = session;
-	p->line[0].ns = NODE_NEVER;
-	line_set(&p->line[0].ticks, NODE_NEVER);
+	p->line[0].ns = p->ns;
+	line_set(&p->line[0].ticks, p->ticks);
 	line_set(&p->line[0].magic, NODE_MAGIC);
 	return 0;
 }
 
-int page_open(struct page *p, int dirfd, uint64_t session, bool fresh, bool counter)
+int page_open(struct page *p, int dirfd, uint64_t session, bool fresh, uint64_t ns, uint64_t ticks)
 {
 	int fd, r;
 
-	*p = (struct page){ .fd = -1, .counter = counter };
+	*p = (struct page){ .fd = -1, .ns = ns, .ticks = ticks };
 	fd = openat(dirfd, FILE_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0 && (errno != ENOENT || !fresh))
 		return -errno;
@@ -117,8 +114,31 @@ void page_space_good(struct page *p, uint32_t space, uint64_t generation)
 	struct node_line *l = &p->line[space];
 
 	line_set(&l->generation, generation);
-	line_set(&l->ns, NODE_NEVER);
-	line_set(&l->ticks, p->counter ? FAR_TICKS : NODE_NEVER);
+	line_set(&l->ns, p->ns);
+	line_set(&l->ticks, p->ticks);
+}
+
+/* Line 0 is good as long as there is a node; those of spaces that are lost stay so. */
+static bool line_is_good(const struct page *p, uint32_t i)
+{
+	return i == 0 || (p->line[i].generation && p->line[i].ns != NODE_GONE);
+}
+
+void page_deadline(struct page *p, uint64_t ns, uint64_t ticks)
+{
+	p->ns = ns;
+	p->ticks = ticks;
+	for (uint32_t i = 0; i < NODE_LINES; i++) {
+		if (!line_is_good(p, i))
+			continue;
+		line_set(&p->line[i].ticks, ticks);
+		line_set(&p->line[i].ns, ns);
+	}
+}
+
+void page_loss_span(struct page *p, uint64_t span)
+{
+	line_set(&p->line[0].loss_ns, span);
 }
 
 void page_space_gone(struct page *p, uint32_t space)

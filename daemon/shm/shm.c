@@ -43,9 +43,18 @@ static int watch_anchors(struct shm *shm)
 }
 
 /* What the session before had promised ends, visibly for whoever still maps it. */
+static int page_begin(struct shm *shm, bool fresh)
+{
+	const struct shm_config *c = &shm->config;
+	uint64_t ns = c->deadline_ns ? c->deadline_ns : NODE_NEVER;
+
+	return page_open(&shm->page, shm->dirfd, c->session, fresh, ns, ns == NODE_NEVER && !c->deadline_ticks ?
+			 NODE_NEVER : c->deadline_ticks);
+}
+
 static int begin_anew(struct shm *shm)
 {
-	int r = page_open(&shm->page, shm->dirfd, shm->config.session, true, shm->config.counter_deadline);
+	int r = page_begin(shm, true);
 
 	if (r < 0)
 		return r;
@@ -89,6 +98,7 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	shm->config = *config;
 	shm->dirfd = shm->anchor_dirfd = shm->hint_dirfd = shm->inotify = shm->listen_fd = -1;
 	shm->page.fd = -1;
+	shm->ledger.head = -1;
 	loop_timer_init(&shm->anchor_timer, client_recheck, shm);
 	chores_init(shm);
 	r = sigbus_install();
@@ -98,13 +108,15 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 		r = begin_anew(shm);
 	/* The ledger comes last: its head says that all the rest is there. */
 	if (r == 0)
-		r = page_open(&shm->page, shm->dirfd, config->session, fresh, config->counter_deadline);
+		r = page_begin(shm, fresh);
 	if (r == 0)
 		r = ledger_open(&shm->ledger, config->rundir_fd, id, fresh);
 	if (r == 0)
 		r = watch_anchors(shm);
 	if (r == 0 && !fresh)
 		r = adopt_spaces(shm);
+	if (r == 0 && !fresh)
+		adopt_opens(shm);
 	return r;
 }
 

@@ -39,6 +39,7 @@ enum name_state {
 	NAME_ASKED,                      /* the core has been asked for tokens */
 	NAME_LEASED,
 	NAME_RELEASING,                  /* closed by all; the slot is free again when the core has forgotten it */
+	NAME_RETURNED,                   /* open, and given back to the others; asked for again when the core has forgotten it */
 };
 
 struct shm_event {
@@ -54,16 +55,32 @@ struct shm_ops {
 	void *arg;
 	/* The name has no token left (count 0: no lease at all). Answer with space_granted(). */
 	void (*want)(void *arg, struct space *s, uint32_t slot);
-	/* Nobody has the leased name open any more. Answer with space_released(), then space_forget(). */
-	void (*unused)(void *arg, struct space *s, uint32_t slot, uint64_t used);
+	/*
+	 * Nobody has the leased name open any more. Answer with space_ledger_release(), then space_forget(). died: the
+	 * last holder did, and nobody has mended what he left.
+	 */
+	void (*unused)(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
+	/*
+	 * After space_revoke(): the word is closed. Answer with space_ledger_release(), and then, where it
+	 * is wanted again at once, behind the others, as to a want; else with space_forget().
+	 */
+	void (*yielded)(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again);
+	/* After shm_loss(): all those have ended who were to. */
+	void (*loss_done)(void *arg);
 	void (*event)(void *arg, const struct shm_event *ev);
+};
+
+/* After a revoke, and while others of this node wait: so many hand-overs among them, and for so long. 0: none. */
+struct shm_burst {
+	uint32_t count;
+	nsec_t span;
 };
 
 struct shm_config {
 	int rundir_fd;
 	uint64_t session;
 	bool spaces_on_demand;
-	bool counter_deadline;
+	uint64_t deadline_ns, deadline_ticks;    /* to begin with; both 0: never (alone) */
 	bool no_peerpidfd;               /* as on kernels before 6.5 (for tests) */
 };
 
@@ -109,6 +126,11 @@ struct space {
 	unsigned scan_left;              /* until scan_since + SCAN_SPAN */
 	bool scan_found;                 /* something that had to be done */
 	bool rescan;                     /* memory was short: look through all bits at the next look */
+
+	/* yield.c */
+	struct yield *yields;
+	uint32_t n_yields, yields_cap;
+	struct loop_timer yield_timer;
 };
 
 struct shm {
@@ -132,6 +154,8 @@ struct shm {
 	uint32_t n_conns;
 	struct loop_accept *accept;
 	int listen_fd;
+	struct shm_burst burst;
+	uint32_t losing;                 /* clients that shm_loss() waits for */
 	bool running;                    /* shm_start() is through */
 	const char *loss;                /* why earlier holds were declared lost */
 };
@@ -204,6 +228,12 @@ static inline bool name_is(const struct space *s, uint32_t slot)
 	return table_in_use(&s->names, slot) && name_at(s, slot)->used;
 }
 
+/* Another node waits for the lease, which has not been given back yet. */
+static inline bool name_revoked(const struct ledger_name *n)
+{
+	return n->revoked && (n->state == NAME_LEASED || n->state == NAME_ASKED);
+}
+
 struct name_text name_text(const struct space *s, uint32_t slot);
 uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
@@ -211,14 +241,42 @@ void name_index(struct space *s);        /* makes anew what the table does not k
 int name_texts_sweep(struct space *s);   /* drops texts that a dead daemon left without a name. -ENOMEM */
 void name_opened(struct space *s, uint32_t slot);  /* one client more */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
+void name_abandoned(struct space *s, uint32_t slot);       /* idle: it goes, where nobody has it open */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
+bool name_awaited(const struct space *s, uint32_t slot);         /* somebody sleeps on it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
 
 void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t count, uint64_t number);
-void space_granted(struct space *s, uint32_t slot);        /* opens the word on the ledger's range */
+/* Opens the word on the ledger's range. lost: nobody knows what the last holder left behind; robust takers are told. */
+void space_granted(struct space *s, uint32_t slot, bool lost);
 void space_refused(struct space *s, uint32_t slot);        /* the waiters ask again */
 void space_ledger_release(struct space *s, uint32_t slot);
 void space_forget(struct space *s, uint32_t slot);
+
+/* --- yield.c: the lease goes to another node --- */
+
+void yields_init(struct space *s);
+void yields_done(struct space *s);
+void space_revoke(struct space *s, uint32_t slot);         /* answered by ops.yielded, now or soon; nothing, where nothing is leased */
+void yield_look(struct space *s, uint32_t slot);           /* its word may have become free */
+
+/* --- lapse.c: the session ends, or is about to --- */
+
+/* Publishes until when this node may be relied upon, in both measures; ticks 0: only the clock knows. */
+void shm_deadline(struct shm *shm, uint64_t ns, uint64_t ticks);
+
+/*
+ * Whoever holds anything is told, by dlock_fd() and by the signal that it has asked for. ops.loss_done
+ * follows when all have ended who are to end (dlock run, and those to whom KILL was sent), perhaps at once.
+ */
+void shm_loss(struct shm *shm);
+void shm_loss_over(struct shm *shm);     /* it did not come to that */
+
+/*
+ * All that was held or asked for is lost. Claims that the core has not answered stand: those are asked
+ * for, and have no lease. All other numbers of the core's are free by now.
+ */
+void shm_lapse(struct shm *shm);
 
 /* --- watch.c --- */
 
@@ -238,6 +296,7 @@ struct client {
 	struct conn *conn;               /* NULL: none at present */
 	uint8_t suspect;                 /* how often its anchor is still to be looked at, and when next */
 	nsec_t suspect_at;
+	bool losing;                     /* lapse.c: it is to end before others are granted */
 	struct hint **hints;             /* hint.c; NULL: none */
 	uint16_t *spaces;                /* in which it has its area */
 	uint16_t n_spaces, spaces_cap;
@@ -264,6 +323,7 @@ void client_gone(struct shm *shm, uint32_t index, const char *why);
 int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
 		uint32_t *ret_slot);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
+int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t signo);
 void client_free(struct shm *shm, struct client *c);       /* the record stays */
 void client_release(struct shm *shm, uint32_t index, uint32_t open);     /* it is dead: what it owned there is free */
 void client_leave(struct shm *shm, uint32_t index, uint32_t open);       /* one of its opens ends */
@@ -282,6 +342,7 @@ void chore_leave(struct shm *shm, uint32_t index);         /* a dead client: wha
 
 /* --- adopt.c --- */
 
+void adopt_opens(struct shm *shm);       /* how many have each name open */
 int adopt_clients(struct shm *shm);      /* finds out who of the ledger's clients is still there */
 void adopt_words(struct space *s);       /* what the ledger and the living say against what the words say */
 void adopt_end(int shm_dirfd);           /* an earlier session's segments: closed, and their sleepers woken */
@@ -297,6 +358,7 @@ void conn_lose(struct conn *c);          /* its client is gone */
 int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot, int *ret_fd);
 void hint_ring(struct shm *shm, struct space *s, uint32_t slot);         /* to the one who holds it */
 void hint_ring_all(struct shm *shm, struct space *s);
+void hint_ring_lost(struct shm *shm, struct space *s, uint32_t slot, uint32_t client);   /* what it held, or is about to */
 void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot);  /* c: NULL where it was not adopted */
 void hint_adopt(struct client *c, struct shm *shm);
 void hint_close_all(struct client *c, struct shm *shm);    /* the FIFOs stay */

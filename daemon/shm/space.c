@@ -125,6 +125,7 @@ static struct space *space_alloc(struct shm *shm, uint32_t id)
 		return NULL;
 	s->shm = shm;
 	s->id = id;
+	yields_init(s);
 	s->fd = s->bell = s->bell_clients = -1;
 	s->names.fd = s->longs.fd = -1;
 	files_random(&s->seed, sizeof s->seed);
@@ -141,6 +142,7 @@ void space_free(struct space *s)
 	if (!s)
 		return;
 	watch_stop(s);
+	yields_done(s);
 	if (s->base) {
 		sigbus_unguard(s->base);
 		munmap(s->base, SEG_SIZE);
@@ -468,6 +470,7 @@ void space_break(struct space *s, const char *why)
 	__atomic_store_n(&space_record(s)->used, SPACE_GONE, __ATOMIC_RELEASE);
 	hint_ring_all(shm, s);
 	watch_stop(s);
+	yields_done(s);
 	shm_tell(shm, "space-broken", s, 0, 0, 0, why);
 	if (space_renew(s, &next) < 0)
 		shm_tell(shm, "space-lost", s, 0, 0, 0, "it cannot be made anew now; a later open tries again");

@@ -87,12 +87,18 @@ static void want_tokens(struct space *s, uint32_t slot)
 
 	if (!name_is(s, slot))
 		return;
+	if (name_revoked(name_at(s, slot))) {
+		yield_look(s, slot);     /* who waits here is asked for with that */
+		return;
+	}
 	w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	if (!lock_is_free(w) || (w & LOCK_L))
 		return;                  /* whoever owns it now: the next who needs tokens asks again */
 	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_LEASED) {
 		s->scan_found = true;
 		s->shm->ops.want(s->shm->ops.arg, s, slot);
+	} else if (name_at(s, slot)->state == NAME_RETURNED && !name_at(s, slot)->count) {
+		name_at(s, slot)->revoked = 1;   /* as soon as the core has forgotten it */
 	}
 }
 

@@ -15,6 +15,8 @@
  *                               <-  DONE
  *   HINT space, slot            ->
  *                               <-  DONE + FIFO
+ *   ONLOSS space, slot, signal  ->                        sent to the process when a hold of it is lost
+ *                               <-  DONE
  *   HELLO resume = index, nonce ->                        after a restart of the daemon, or on a
  *                               <-  WELCOME               new socket; nothing it had is lost
  *
@@ -33,7 +35,7 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   0
+#define ATTACH_MINOR   1               /* 1: ONLOSS */
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u
@@ -48,6 +50,7 @@ enum attach_op {
 	ATTACH_CLOSE,
 	ATTACH_HINT,
 	ATTACH_DONE,
+	ATTACH_ONLOSS,
 };
 
 struct attach_head {
@@ -109,6 +112,12 @@ struct attach_close {
 struct attach_hint {
 	struct attach_head head;
 	uint32_t space, slot;
+};
+
+struct attach_onloss {
+	struct attach_head head;
+	uint32_t space, slot;
+	uint32_t signo;                  /* 0: none */
 };
 
 _Static_assert(sizeof(struct attach_head) == 8, "layout");

@@ -8,7 +8,8 @@
  *        19     K        a waiter has been woken and has not run yet: no need to wake another
  *        20     H        there is an heir: the next in line sleeps apart from the others
  *        21     S        forced hand-over: while free, only the one whose turn it is may take it
- *        22     Y        yield: the lease is wanted by another node; releases go the long way
+ *        22     Y        yield: it is another node's turn. Nobody takes the word, and its release goes
+ *                        to the daemon
  *        23     D        the last owner died; a robust taker is told until somebody mends it
  *        24-63  count    of acquisitions, 40 bits; its top bit (63) is L, "leased"
  *
@@ -21,7 +22,7 @@
  * owner, mode and count together are the identity of a hold. A release is a compare-and-swap from
  * that identity: after a forced release or a lapse it fails, and can never free the next owner. But
  * counts come again in the next range: whoever takes a hold away from a client that lives on must
- * retire its index, or the segment, before the word is given another range.
+ * give the word only counts above that hold's for as long as the client may have it open.
  *
  * What must hold, and who keeps it (tests/model steps these very functions through every
  * interleaving of three clients and the daemon, with a death or a stop at any step):
@@ -49,16 +50,18 @@
  *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
  *
  *   transition         by        from                       to                       order
- *   take               client    free L !S                  owner, count + 1         acquire
+ *   take               client    free L !Y !S               owner, count + 1         acquire
  *                                or S: heir; woken if !H    woken: !K, !S if !H; heir: !K !H !S
- *   release            client    identity of the hold       free; W && !K: K         release
+ *   release            client    identity of the hold       free; W && !K && !Y: K   release
  *                                                           press, W && K: S
  *   sleep              client    any                        W (woken: !K, heir: H, S) relaxed
  *   leave              client    any                        as sleep; free && W: K   relaxed
  *   nobody asleep      client    K                          !K; if free !W           relaxed
  *   mend (consistent)  client    identity of the hold, D    !D                       relaxed
- *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S; W: K  release
- *   close              daemon    free                       count = 0                acquire
+ *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S !Y; W: K  release
+ *   close              daemon    free                       count = 0, !Y            acquire
+ *   yield              daemon    held                       Y                        relaxed
+ *   lapse              daemon    any                        free, count = 0, only W stays  acquire
  *   death              daemon    owner                      free, D; W: K            release
  *   look               daemon    W                          free: K, !H !S; held: !K relaxed
  *   settle             daemon    held, W, nobody asleep     !W !K !H !S; then a look       relaxed
@@ -145,7 +148,7 @@ struct lock_waiter {
 
 static inline bool lock_may_take(uint64_t w, const struct lock_waiter *t)
 {
-	return lock_is_free(w) && (w & LOCK_L) &&
+	return lock_is_free(w) && (w & LOCK_L) && !(w & LOCK_Y) &&
 	       (!(w & LOCK_S) || t->heir || (t->woken && !(w & LOCK_H)));
 }
 
@@ -253,11 +256,12 @@ static inline bool lock_release(uint64_t *word, uint64_t held, unsigned how)
 			n |= LOCK_D;
 		if ((how & LOCK_PRESS) && (w & LOCK_W) && (w & LOCK_K))
 			n |= LOCK_S;
-		if (w & LOCK_W)
+		bool wake = (w & LOCK_W) && !(w & (LOCK_K | LOCK_Y));    /* with Y nobody could take it; the next grant wakes */
+		if (wake)
 			n |= LOCK_K;
 		if (!LOCK_CAS(word, &w, n, __ATOMIC_RELEASE))
 			continue;
-		if ((w & LOCK_W) && !(w & LOCK_K))
+		if (wake)
 			lock_wake(word, n);
 		return true;
 	}
@@ -358,7 +362,7 @@ static inline bool lock_grant(uint64_t *word, uint64_t n)
 
 		if (!lock_is_free(w) || (w & LOCK_L))
 			return false;
-		g = lock_range_word(n) | (w & (LOCK_W | LOCK_D | LOCK_Y));
+		g = lock_range_word(n) | (w & (LOCK_W | LOCK_D));
 		if (w & LOCK_W)
 			g |= LOCK_K;
 		if (!LOCK_CAS(word, &w, g, __ATOMIC_RELEASE))
@@ -377,9 +381,34 @@ static inline bool lock_close(uint64_t *word, uint64_t *ret_was)
 	do {
 		if (!lock_is_free(w))
 			return false;
-	} while (!LOCK_CAS(word, &w, w & ~LOCK_COUNT, __ATOMIC_ACQUIRE));
+	} while (!LOCK_CAS(word, &w, w & ~(LOCK_COUNT | LOCK_Y), __ATOMIC_ACQUIRE));
 	*ret_was = w;
 	return true;
+}
+
+/* The daemon wants the word back. true: its owner's release will say so. false: it is free, and can be closed. */
+static inline bool lock_yield(uint64_t *word)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	do {
+		if (lock_is_free(w))
+			return false;
+	} while (!LOCK_CAS(word, &w, w | LOCK_Y, __ATOMIC_RELAXED));
+	return true;
+}
+
+/*
+ * Whatever was held is lost, and the word closed; who sleeps goes on sleeping. Returns what it was. D goes too: that a
+ * holder died, or was lost, is from now on what others say.
+ */
+static inline uint64_t lock_lapse(uint64_t *word)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	while (!LOCK_CAS(word, &w, w & LOCK_W, __ATOMIC_ACQUIRE))
+		;
+	return w;
 }
 
 #endif

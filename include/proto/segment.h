@@ -85,9 +85,13 @@ _Static_assert(sizeof(struct seg_head) <= 4096, "layout");
 _Static_assert(SEG_BITS * SEG_L2_WORDS * 8 <= 4096, "level 2 fits its page");
 _Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_AREA_OFF, "level 1 fits");
 
-/* Deadlines. NEVER is what the embedded store publishes; 0 is "gone". */
+/*
+ * Deadlines. NEVER is what a node alone publishes; GONE is for good; LAPSED is any moment that has
+ * passed: nothing is held, and the lease may come again.
+ */
 #define NODE_NEVER  UINT64_MAX
 #define NODE_GONE   UINT64_C(0)
+#define NODE_LAPSED UINT64_C(1)
 #define NODE_LINES  1024u            /* line 0: the node; 1 ..: spaces */
 #define NODE_MAGIC  UINT64_C(0x3145444f4e434c44)        /* "DLCNODE1" */
 
@@ -97,7 +101,8 @@ struct node_line {
 	uint64_t generation;             /* of the segment that this line speaks of; 0: none */
 	uint64_t session;                /* line 0 only */
 	uint64_t magic;                  /* line 0 only */
-	uint64_t reserved[3];
+	uint64_t loss_ns;                /* line 0 only: actions on loss begin so long before the deadline */
+	uint64_t reserved[2];
 };
 #define NODE_PAGE_SIZE (NODE_LINES * sizeof(struct node_line))
 

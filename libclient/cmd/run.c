@@ -23,6 +23,9 @@
 /* Of the library, for this command alone: what has the descriptor open keeps this client alive. */
 int dlock_internal_inherit(int *ret_fd);
 
+/* Where the node's deadline stands, for whoever holds the lock. */
+int dlock_internal_deadline(dlock_t *l, const uint64_t **ret_ns, const uint64_t **ret_loss_ns);
+
 static const char help[] =
 "Usage: dlock run [OPTIONS] NAME [--] COMMAND [ARGUMENT...]\n"
 "       dlock run [OPTIONS] NAME -c 'SHELL COMMAND'\n\n"
@@ -290,6 +293,8 @@ int cmd_run(int argc, char **argv)
 		return o.conflict_code;
 	if (r == 0)
 		r = dlock_token(run.lock, &run.token);
+	if (r == 0)
+		r = dlock_internal_deadline(run.lock, &run.deadline_ns, &run.loss_ns);
 	if (r == ESTALE)
 		return say(&run, "the hold was lost before the command could begin", EX_TEMPFAIL);
 	return r != 0 ? failed(&run, r) : run_front(&run);

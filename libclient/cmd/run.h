@@ -7,7 +7,9 @@
  *   guard    which starts the command, in the front's process group, and waits until nothing of it is
  *            left. It stands in a process group of its own, so that kill(-group) leaves it alive.
  *
- * What must hold: the lock is not free before the command and all its descendants are gone.
+ * What must hold: the lock is not free before the command and all its descendants are gone; and where the node
+ * cannot renew its lease they are gone before the lease is, TERM going out a grace before KILL. For that the guard
+ * looks at the node's deadline itself, in shared memory: daemon and front may be stopped, or dead.
  *
  *   The hold's life is an open file description (proto/attach.h, ATTACH_INHERIT) which front and guard
  *   have open and, without -o, the command and all that inherit from it. It ends with the last of them.
@@ -34,6 +36,7 @@ enum run_what {
 	RUN_SIGNAL = 1,          /* to the guard: pass on signal arg */
 	RUN_END,                 /* to the guard: TERM to all, KILL after arg milliseconds */
 	RUN_STOPPED,             /* to the front: the command was stopped by signal arg */
+	RUN_LOST,                /* to the front: the lease is about to end, and so is the command */
 	RUN_OVER,                /* to the front: nothing is left; arg is the command's wait status */
 };
 
@@ -57,6 +60,7 @@ struct run {
 
 	dlock_t *lock;           /* the front's; the guard does not touch the library */
 	uint64_t token;
+	const uint64_t *deadline_ns, *loss_ns;   /* in the node page (proto/segment.h) */
 	int anchor;              /* what the command inherits; -1 with -o */
 
 	int front_pidfd;

@@ -55,13 +55,19 @@ static void ask(struct front *f, enum run_what what, int arg)
 		errno = 0;
 }
 
-static void hold_check(struct front *f)
+static void hold_lost(struct front *f, const char *what)
 {
-	if (f->lost || dlock_check(f->run->lock) != ESTALE)
+	if (f->lost)
 		return;
 	f->lost = true;
-	fprintf(stderr, "dlock run: %s: the hold was lost; ending %s\n", dlock_name(f->run->lock), f->run->argv[0]);
+	fprintf(stderr, "dlock run: %s: %s; ending %s\n", dlock_name(f->run->lock), what, f->run->argv[0]);
 	ask(f, RUN_END, (int)f->run->grace_ms);
+}
+
+static void hold_check(struct front *f)
+{
+	if (!f->lost && dlock_check(f->run->lock) == ESTALE)
+		hold_lost(f, "the hold was lost");
 }
 
 /* --- Signals --- */
@@ -116,6 +122,8 @@ static void messages_receive(struct front *f)
 		f->status = m.arg;
 		if (m.what == RUN_STOPPED)
 			stop(f, m.arg);
+		else if (m.what == RUN_LOST)
+			hold_lost(f, "this node's lease is about to end");
 	}
 	if (!f->over && (n == 0 || (n < 0 && errno != EAGAIN)))
 		f->guard_died = true;

@@ -13,13 +13,18 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "proto/segment.h"
 #include "run.h"
 
+#define NS_PER_MS UINT64_C(1000000)
+#define KILL_NS_MIN (20 * NS_PER_MS)     /* KILL goes out so long before the deadline: what it ends takes a moment to go */
+#define KILL_NS_MAX (200 * NS_PER_MS)
 #define LOOK_MS_MIN 2
 #define LOOK_MS_MAX 100                  /* between looks for what is not dead yet */
 
@@ -36,6 +41,7 @@ struct guard {
 	bool killing, ending;
 	uint64_t kill_at_ms;             /* while ending */
 	int look_ms;
+	int clock;                       /* a timer of CLOCK_BOOTTIME, which goes on while the machine sleeps */
 };
 
 static uint64_t now_ms(void)
@@ -208,6 +214,72 @@ static void messages_receive(struct guard *g)
 		kill_begin(g);           /* the front has gone */
 }
 
+/* --- The lease --- */
+
+static uint64_t boottime_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 * NS_PER_MS + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t within(uint64_t v, uint64_t min, uint64_t max)
+{
+	return v < min ? min : v > max ? max : v;
+}
+
+/*
+ * When to send TERM and when KILL, should the lease not be renewed. The grace is the whole of the time in which a loss is
+ * prepared, at most: more would end the command while all is well.
+ */
+static void lease_times(const struct guard *g, uint64_t deadline, uint64_t *ret_term, uint64_t *ret_kill)
+{
+	uint64_t loss = __atomic_load_n(g->run->loss_ns, __ATOMIC_ACQUIRE);
+	uint64_t kill = within(loss / 4, KILL_NS_MIN, KILL_NS_MAX), term = kill + g->run->grace_ms * NS_PER_MS;
+
+	term = term < loss ? term : loss > kill ? loss : kill;
+	*ret_term = deadline > term ? deadline - term : 0;
+	*ret_kill = deadline > kill ? deadline - kill : 0;
+}
+
+static void clock_set(struct guard *g, uint64_t when)
+{
+	struct itimerspec at = { .it_value = { (time_t)(when / (1000 * NS_PER_MS)), (long)(when % (1000 * NS_PER_MS)) } };
+
+	if (!when)
+		at.it_value.tv_nsec = 1;         /* 0 would stop it */
+	timerfd_settime(g->clock, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+/* A space that is gone for good (GONE) is the front's to notice. */
+static bool lease_ends(uint64_t deadline)
+{
+	return deadline != NODE_NEVER && deadline != NODE_GONE;
+}
+
+/* Renewed in time, the lease has the clock set anew when it rings: not with every renewal. */
+static void lease_look(struct guard *g)
+{
+	uint64_t deadline = __atomic_load_n(g->run->deadline_ns, __ATOMIC_ACQUIRE), now = boottime_ns(), term, kill;
+
+	if (!lease_ends(deadline) || g->killing)
+		return;
+	lease_times(g, deadline, &term, &kill);
+	if (now < term && !g->ending) {
+		clock_set(g, term);
+		return;
+	}
+	if (!g->ending) {
+		tell(g, RUN_LOST, 0);
+		end_begin(g, (int)g->run->grace_ms);
+	}
+	if (now >= kill)
+		kill_begin(g);
+	else
+		clock_set(g, kill);
+}
+
 static int wait_ms(const struct guard *g)
 {
 	uint64_t now = now_ms();
@@ -225,9 +297,13 @@ static void turn(struct guard *g)
 		{ .fd = g->run->front_pidfd, .events = POLLIN },
 		{ .fd = g->killing ? -1 : g->channel, .events = POLLIN },
 		{ .fd = g->children, .events = POLLIN },
+		{ .fd = g->killing ? -1 : g->clock, .events = POLLIN },
 	};
+	uint64_t rings;
 
-	poll(fds, 3, wait_ms(g));
+	poll(fds, 4, wait_ms(g));
+	if (fds[3].revents && read(g->clock, &rings, sizeof(rings)) == sizeof(rings))
+		lease_look(g);
 	if (fds[0].revents)
 		kill_begin(g);
 	if (fds[1].revents)
@@ -259,7 +335,8 @@ _Noreturn void run_guard(struct run *run, int channel)
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	g.children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-	r = g.children < 0 ? -errno : family_begin(&g.family);
+	g.clock = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	r = g.children < 0 || g.clock < 0 ? -errno : family_begin(&g.family);
 	if (r == 0)
 		r = command_start(&g);
 	if (r < 0) {
@@ -268,6 +345,7 @@ _Noreturn void run_guard(struct run *run, int channel)
 		_exit(0);
 	}
 	stdio_drop();
+	lease_look(&g);
 	do {
 		turn(&g);
 	} while (!done(&g));

@@ -72,7 +72,7 @@ void rig_grant(struct rig *r, struct space *s, uint32_t slot)
 {
 	space_ledger_grant(s, slot, r->next_token, r->range, ++r->number);
 	r->next_token += r->range;
-	space_granted(s, slot);
+	space_granted(s, slot, r->lost);
 }
 
 static void core_want(void *arg, struct space *s, uint32_t slot)
@@ -87,14 +87,35 @@ static void core_want(void *arg, struct space *s, uint32_t slot)
 		rig_grant(r, s, slot);
 }
 
-static void core_unused(void *arg, struct space *s, uint32_t slot, uint64_t used)
+static void core_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died)
 {
 	struct rig *r = arg;
 
 	(void)used;
+	r->died = died;
 	r->releases++;
 	space_ledger_release(s, slot);
 	space_forget(s, slot);
+}
+
+static void core_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again)
+{
+	struct rig *r = arg;
+
+	r->yields++;
+	r->yield_used = used;
+	r->yield_again = again;
+	r->died = died;
+	space_ledger_release(s, slot);
+	if (!again && !r->silent)
+		space_forget(s, slot);
+}
+
+static void core_loss_done(void *arg)
+{
+	struct rig *r = arg;
+
+	r->loss_done++;
 }
 
 static void core_event(void *arg, const struct shm_event *ev)
@@ -119,7 +140,7 @@ bool rig_said(const struct rig *r, const char *line)
 
 static int start(struct rig *r, bool fresh)
 {
-	struct shm_ops ops = { r, core_want, core_unused, core_event };
+	struct shm_ops ops = { r, core_want, core_unused, core_yielded, core_loss_done, core_event };
 
 	r->listener = -1;
 	r->shm = calloc(1, sizeof *r->shm);

@@ -255,6 +255,7 @@ static void to_the_letter(void **state)
 			memcpy(bytes, &head, n < sizeof head ? n : sizeof head);
 			if ((op == ATTACH_CLOSE && n == sizeof(struct attach_close)) ||
 			    (op == ATTACH_HINT && n == sizeof(struct attach_hint)) ||
+			    (op == ATTACH_ONLOSS && n == sizeof(struct attach_onloss)) ||
 			    (op == ATTACH_OPEN && n == offsetof(struct attach_open, text)))
 				assert_int_equal(ask(&r, fd, bytes, n).head.error, EINVAL);
 			else

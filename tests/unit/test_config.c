@@ -147,6 +147,20 @@ static void test_comments(void **state)
 	must_fail("[Cluster]\nName=x#y;z # no comment begins inside a word\n", "\"x#y;z\"");
 }
 
+/* Each line is right by itself, and the whole is not. */
+static void must_not_check(const char *text, const char *part)
+{
+	struct parsed p = must_parse(text);
+	bool said = false;
+
+	assert_true(config_check(&p.config, &p.messages) < 0);
+	for (size_t i = 0; i < p.messages.n; i++)
+		said |= strstr(p.messages.list[i].text, part) != NULL;
+	if (!said)
+		fail_msg("%s: nothing said \"%s\"", text, part);
+	parsed_done(&p);
+}
+
 static void test_booleans(void **state)
 {
 	static const char *const words[] = { "no", "yes", "false", "true", "0", "1", "off", "On" };
@@ -187,19 +201,45 @@ static void test_later_wins(void **state)
 static void test_needs_cluster(void **state)
 {
 	static const char *const lines[] = {
-		"[Node]\nListen=0.0.0.0:7420", "[Node]\nMaster=no", "[Cluster]\nTTL=5s",
+		"[Node]\nListen=127.0.0.1", "[Node]\nMaster=no", "[Cluster]\nTTL=5s", "[Node]\nAddress=a",
 		"[Cluster]\nKey=/k", "[Cluster]\nCert=/c", "[Cluster]\nCertKey=/c", "[Cluster]\nCA=/c",
-		"[Cluster]\nStore=etcd://h1:2379/p", "[Cluster]\nStore=redis://h",
+		"[Cluster]\nStoreUser=u", "[Cluster]\nStoreCA=/c",
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-		must_fail(lines[i], "needs a cluster; this release runs one node");
-		must_fail(lines[i], "f.conf:2: ");
-	}
-	must_fail("[Cluster]\nStore=file:/x", "Write just file:");
-	must_fail("[Cluster]\nStore=floppy:", "no store that dlock knows");
+	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+		must_not_check(lines[i], "needs a cluster");
+	must_not_check("[Cluster]\nStore=file:/x", "Write just file:");
+	must_not_check("[Cluster]\nStore=floppy:", "No such store is known");
+	must_not_check("[Cluster]\nStore=redis://h", "lose what it has acknowledged");
 	must_fail("[Cluster]\nTTL=soon", "no span of time");
+	must_fail("[Cluster]\nTTL=10ms", "not within");
+	must_fail("[Cluster]\nKey=k", "no absolute path");
+	must_fail("[Node]\nBurst=many", "no number");
+	must_fail("[Node]\nBurstTime=2h", "not within");
+}
+
+static void test_cluster(void **state)
+{
+	struct parsed p = must_parse("[Node]\nListen=10.0.0.1\nAddress=a.example:7421\nMaster=no\nBurst=0\nBurstTime=3ms\n"
+				     "[Cluster]\nTTL=2s\nStore=etcd://h/p\nCA=/ca\nStoreUser=u\n");
+
+	(void)state;
+	assert_true(config_is_cluster(&p.config));
+	assert_string_equal(p.config.text[CONFIG_LISTEN], "10.0.0.1");
+	assert_string_equal(p.config.text[CONFIG_ADDRESS], "a.example:7421");
+	assert_string_equal(p.config.text[CONFIG_CA], "/ca");
+	assert_string_equal(p.config.text[CONFIG_STORE_USER], "u");
+	assert_null(p.config.text[CONFIG_KEY]);
+	assert_false(p.config.master);
+	assert_int_equal(p.config.burst, 0);
+	assert_int_equal(p.config.burst_time, 3);
+	assert_int_equal(p.config.ttl, 2000);
+	parsed_done(&p);
+	p = must_parse("[Cluster]\nStore=etcd://h/p\nStore=\n");
+	assert_false(config_is_cluster(&p.config));
+	assert_int_equal(p.config.ttl, 5000);
+	parsed_done(&p);
 }
 
 static void test_unknown(void **state)
@@ -586,7 +626,8 @@ int main(void)
 		TEST("comments, white space and empty values are nothing", test_comments),
 		TEST("booleans in all their spellings", test_booleans),
 		TEST("what comes later wins, and empty means the default again", test_later_wins),
-		TEST("what needs a cluster is refused, with file and line", test_needs_cluster),
+		TEST("what needs a cluster is refused for a node alone", test_needs_cluster),
+		TEST("what a cluster needs", test_cluster),
 		TEST("unknown keys and sections are warned of and passed over", test_unknown),
 		TEST("every wrong line is an error of its own", test_broken_lines),
 		TEST("NUL bytes and endless lines are refused", test_nul_and_length),

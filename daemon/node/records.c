@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The core's requests to the store, and the answers. An answer may come before the request function returns,
+ * or much later: it is copied, and becomes an event.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node.h"
+
+struct request {
+	struct node *node;
+	uint32_t op;
+};
+
+/* One block: the records, then their keys and values. NULL: no memory. */
+static struct core_record *copy_records(const struct store_result *res)
+{
+	size_t size = res->n_records * sizeof(struct core_record);
+	struct core_record *v;
+	char *at;
+
+	for (size_t i = 0; i < res->n_records; i++)
+		size += strlen(res->records[i].key) + 1 + res->records[i].size;
+	v = malloc(size ? size : 1);
+	if (!v)
+		return NULL;
+	at = (char *)(v + res->n_records);
+	for (size_t i = 0; i < res->n_records; i++) {
+		const struct store_record *r = &res->records[i];
+		size_t key = strlen(r->key) + 1;
+
+		v[i] = (struct core_record){ .key = at, .value = at + key, .value_len = (uint32_t)r->size, .version = r->version };
+		memcpy(at, r->key, key);
+		memcpy(at + key, r->value, r->size);
+		at += key + r->size;
+	}
+	return v;
+}
+
+static void answered(void *arg, const struct store_result *res)
+{
+	struct request *rq = arg;
+	struct node_event ev = { .kind = CORE_EV_STORE, .op = rq->op, .error = res->error, .version = res->version };
+	struct node *n = rq->node;
+
+	free(rq);
+	if (n->closing)
+		return;
+	if (res->in_doubt)
+		ev.error = -ETIMEDOUT;
+	if (!ev.error && res->n_records) {
+		ev.records = copy_records(res);
+		ev.n_records = (uint32_t)res->n_records;
+		if (!ev.records)
+			ev.error = -ENOMEM;
+	}
+	node_give(n, ev);
+}
+
+void act_store(struct node *n, const struct core_action *a)
+{
+	struct request *rq = malloc(sizeof *rq);
+
+	if (!rq) {
+		node_give(n, (struct node_event){ .kind = CORE_EV_STORE, .op = a->store.op, .error = -ENOMEM });
+		return;
+	}
+	*rq = (struct request){ n, a->store.op };
+	if (a->kind == CORE_ACT_STORE_GET)
+		store_get(n->store, a->store.key, answered, rq);
+	else if (a->kind == CORE_ACT_STORE_LIST)
+		store_list(n->store, a->store.key, answered, rq);
+	else
+		store_cas(n->store, a->store.key, a->store.version, a->store.value, a->store.value_len, answered, rq);
+}

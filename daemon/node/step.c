@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Events to the core, one after the other, and its actions to whom they concern. What an action brings
+ * about waits in a ring, and becomes the next event.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "../log.h"
+#include "../shm/files.h"
+#include "node.h"
+
+/*
+ * What the core keeps names in comes in whole pages, which go back to the system when they are freed.
+ * In the heap what is left of a million names would keep all that lies below it.
+ */
+static bool whole_pages(size_t n)
+{
+	return n % 4096 == 0;
+}
+
+static void *memory_alloc(void *arg, size_t n)
+{
+	void *p;
+
+	(void)arg;
+	if (!whole_pages(n))
+		return malloc(n);
+	p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void memory_free(void *arg, void *p, size_t n)
+{
+	(void)arg;
+	if (whole_pages(n))
+		munmap(p, n);
+	else
+		free(p);
+}
+
+const struct core_memory node_memory = { .alloc = memory_alloc, .free = memory_free };
+
+/* --- the queue --- */
+
+static void node_step_all(struct node *n);
+static void step_failed(struct node *n, const struct node_event *q, int error);
+
+static bool queue_grow(struct node *n)
+{
+	unsigned cap = n->queue_cap ? n->queue_cap * 2 : 64;
+	struct node_event *v = calloc(cap, sizeof *v);
+
+	if (!v)
+		return false;
+	for (unsigned i = 0; i < n->count; i++)
+		v[i] = n->queue[(n->head + i) % n->queue_cap];
+	free(n->queue);
+	n->queue = v;
+	n->queue_cap = cap;
+	n->head = 0;
+	return true;
+}
+
+void node_give(struct node *n, struct node_event ev)
+{
+	if (n->count == n->queue_cap && !queue_grow(n)) {
+		free(ev.records);
+		step_failed(n, &ev, -ENOMEM);
+		return;
+	}
+	n->queue[(n->head + n->count++) % n->queue_cap] = ev;
+	node_step_all(n);
+}
+
+static bool of_a_lease(enum core_event_kind kind)
+{
+	return kind == CORE_EV_REFILL || kind == CORE_EV_RELEASE || kind == CORE_EV_CHANGE;
+}
+
+void node_purge(struct node *n)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < n->count; i++) {
+		struct node_event ev = n->queue[(n->head + i) % n->queue_cap];
+
+		if (!of_a_lease(ev.kind))
+			n->queue[(n->head + kept++) % n->queue_cap] = ev;
+	}
+	n->count = kept;
+}
+
+/* --- actions --- */
+
+static void act_opened(struct node *n, const struct core_action *a)
+{
+	n->open = true;
+	if (ledger_note_epoch(&n->shm.ledger, a->node.epoch) < 0)
+		log_warning("cannot note epoch %u in the ledger", a->node.epoch);
+	if (n->cluster.on)
+		node_tell(n, &(struct shm_event){ .what = "reign" });
+	log_write(n->cluster.on ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "epoch %u", a->node.epoch);
+}
+
+static void act(struct node *n, const struct core_action *a)
+{
+	switch (a->kind) {
+	case CORE_ACT_STORE_GET:
+	case CORE_ACT_STORE_CAS:
+	case CORE_ACT_STORE_LIST:
+		act_store(n, a);
+		return;
+	case CORE_ACT_LEDGER_GRANT:
+	case CORE_ACT_GRANT:
+	case CORE_ACT_LEDGER_RELEASE:
+	case CORE_ACT_FORGOTTEN:
+	case CORE_ACT_REFUSED:
+	case CORE_ACT_REVOKE:
+	case CORE_ACT_CHANGED:
+	case CORE_ACT_RESIZED:
+		act_name(n, a);
+		return;
+	case CORE_ACT_OPENED:
+		act_opened(n, a);
+		return;
+	case CORE_ACT_TIMER:
+		loop_timer_set(n->loop, &n->core_timer, a->timer.when);
+		return;
+	case CORE_ACT_SEND:
+	case CORE_ACT_LINK:
+	case CORE_ACT_UNLINK:
+	case CORE_ACT_RELAYED:
+	case CORE_ACT_COMPLAINT:
+	case CORE_ACT_CUT_OFF:
+	case CORE_ACT_DEADLINE:
+	case CORE_ACT_JEOPARDY:
+	case CORE_ACT_LOSS:
+	case CORE_ACT_LAPSED:
+	case CORE_ACT_SESSION:
+	case CORE_ACT_DRAINED:
+		assert(n->cluster.on);
+		act_cluster(n, a);
+		return;
+	case CORE_ACT_FATAL:
+		snprintf(n->failed, sizeof n->failed, "%s", a->node.why);
+		if (n->cluster.on)
+			cluster_superseded(n);
+		loop_stop(n->loop, 1);
+		return;
+	}
+}
+
+/* --- events --- */
+
+static void event_of_start(const struct node *n, struct core_event *ret)
+{
+	const struct node_cluster *c = &n->cluster;
+
+	ret->start.session = c->on ? c->session : n->boot.id.session;
+	ret->start.incarnation = c->on ? c->incarnation : n->boot.incarnation;
+	ret->start.epoch_min = n->boot.id.epoch;
+	ret->start.cluster = c->on ? &c->conf : NULL;
+	ret->start.deadline = c->adopted;
+}
+
+static void event_of_store(const struct node_event *q, struct core_event *ret)
+{
+	ret->store.op = q->op;
+	ret->store.error = q->error;
+	ret->store.version = q->version;
+	ret->store.records = q->records;
+	ret->store.records_n = q->n_records;
+	if (q->n_records) {
+		ret->store.value = q->records[0].value;
+		ret->store.value_len = q->records[0].value_len;
+	}
+}
+
+static void event_of(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)
+{
+	*ret = (struct core_event){ .kind = q->kind, .now = loop_clock() };
+	switch (q->kind) {
+	case CORE_EV_START:
+		event_of_start(n, ret);
+		return;
+	case CORE_EV_ADOPT: {
+		const struct ledger_name *rec = ref_name(n, q->ref);
+
+		ret->adopt.ref = q->ref;
+		ret->adopt.key = key;
+		ret->adopt.key_len = ref_key(n, q->ref, key);
+		ret->adopt.range = (struct core_range){ rec->first, rec->count };
+		ret->adopt.number = rec->number;
+		return;
+	}
+	case CORE_EV_CLAIM:
+		ret->claim.ref = q->ref;
+		ret->claim.key = key;
+		ret->claim.key_len = ref_key(n, q->ref, key);
+		return;
+	case CORE_EV_REFILL:
+		ret->refill.ref = q->ref;
+		ret->refill.used = q->used;
+		return;
+	case CORE_EV_RELEASE:
+		ret->release.ref = q->ref;
+		ret->release.used = q->used;
+		ret->release.died = q->died;
+		return;
+	case CORE_EV_CHANGE:             /* all of it is given back, and wanted again */
+		ret->change.ref = q->ref;
+		ret->change.used = q->used;
+		ret->change.died = q->died;
+		ret->change.wanted = CORE_WEIGHT_ALL;
+		return;
+	case CORE_EV_STORE:
+		event_of_store(q, ret);
+		return;
+	case CORE_EV_LINK_UP:
+	case CORE_EV_LINK_DOWN:
+		ret->link.session = q->session;
+		ret->link.incarnation = q->incarnation;
+		ret->link.conn = q->conn;
+		return;
+	case CORE_EV_RESIZE:             /* of what there is no use yet */
+	case CORE_EV_RECV:               /* node_recv() */
+	case CORE_EV_TIMER:
+	case CORE_EV_CONTINUE:
+	case CORE_EV_HINT:
+	case CORE_EV_LOSS_DONE:
+	case CORE_EV_DRAIN:
+		return;
+	}
+}
+
+/* Without a lease that it holds, or an answer that it waits for, the core knows less than there is. */
+static void give_up(struct node *n, enum core_event_kind kind, int error)
+{
+	if (!n->failed[0])
+		snprintf(n->failed, sizeof n->failed, "%s: %s", core_event_name(kind), strerror(-error));
+	loop_stop(n->loop, 1);
+}
+
+static void step_failed(struct node *n, const struct node_event *q, int error)
+{
+	if (error == -ENOTRECOVERABLE)
+		return;
+	if (q->kind == CORE_EV_CLAIM || of_a_lease(q->kind)) {
+		name_step_failed(n, q, error);
+		return;
+	}
+	log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
+	give_up(n, q->kind, error);
+}
+
+static void actions_run(struct node *n, struct core_actions *list)
+{
+	for (;;) {
+		for (unsigned i = 0; i < list->n; i++)
+			act(n, &list->v[i]);
+		if (!list->more)
+			return;
+		if (core_step(n->core, &(struct core_event){ .kind = CORE_EV_CONTINUE, .now = loop_clock() }, list) < 0)
+			return;
+	}
+}
+
+static struct core_actions list;         /* of the one step that is under way */
+
+/* An error may come with what the time has brought before the event. */
+static int core_take(struct node *n, const struct core_event *ev)
+{
+	int r;
+
+	list.n = 0;
+	list.more = false;
+	r = core_step(n->core, ev, &list);
+	if (r == 0 || list.n)
+		actions_run(n, &list);
+	return r;
+}
+
+static void node_step(struct node *n, const struct node_event *q)
+{
+	char key[CORE_KEY_MAX];
+	struct core_event ev;
+	int r;
+
+	event_of(n, q, key, &ev);
+	r = core_take(n, &ev);
+	if (r < 0)
+		step_failed(n, q, r);
+}
+
+static void node_step_all(struct node *n)
+{
+	if (n->stepping)
+		return;
+	n->stepping = true;
+	while (n->count) {
+		struct node_event q = n->queue[n->head];
+
+		n->head = (n->head + 1) % n->queue_cap;
+		n->count--;
+		node_step(n, &q);
+		free(q.records);
+	}
+	n->stepping = false;
+}
+
+/* Frames come from the loop alone, never while a step is under way: so they need not be copied. */
+int node_recv(struct node *n, uint64_t session, uint64_t conn, const void *bytes, uint32_t size)
+{
+	struct core_event ev = { .kind = CORE_EV_RECV, .now = loop_clock(),
+				 .recv = { .conn = conn, .session = session, .bytes = bytes, .n = size } };
+	int r;
+
+	assert(!n->stepping && !n->count);
+	n->stepping = true;
+	r = core_take(n, &ev);
+	n->stepping = false;
+	node_step_all(n);
+	return r;
+}
+
+/* --- beginning --- */
+
+static void core_timer(void *arg)
+{
+	node_give(arg, (struct node_event){ .kind = CORE_EV_TIMER });
+}
+
+static void adopt_lease(void *arg, struct space *s, uint32_t slot)
+{
+	struct node *n = arg;
+	uint32_t ref;
+
+	if (ref_take(n, s, slot, &ref) == 0)
+		node_give(n, (struct node_event){ .kind = CORE_EV_ADOPT, .ref = ref });
+	else
+		snprintf(n->failed, sizeof n->failed, "no memory to take over the leases of before");
+}
+
+int node_core_start(struct node *n)
+{
+	struct core_memory mem = node_memory;
+	int r = files_random(mem.seed, sizeof mem.seed);
+
+	loop_timer_init(&n->core_timer, core_timer, n);
+	loop_timer_init(&n->retry_timer, node_retry, n);
+	if (r == 0)
+		r = core_create(&mem, &n->core);
+	if (r < 0)
+		return r;
+	shm_each_lease(&n->shm, adopt_lease, n);
+	if (n->failed[0])
+		return -ENOMEM;
+	node_give(n, (struct node_event){ .kind = CORE_EV_START });
+	if (n->cluster.on)               /* who is there, and what they have, shows by and by */
+		return n->failed[0] ? -EIO : 0;
+	if (!n->open && !n->failed[0])
+		snprintf(n->failed, sizeof n->failed, "the store gave no answer");
+	return n->open ? 0 : -EIO;
+}

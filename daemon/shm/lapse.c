@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The end of a session as the clients of this node see it (DESIGN S2).
+ *
+ * What must hold:
+ *  - What takes the deadline back comes before the words: from then on nobody here relies on anything,
+ *    and the words may be closed one after the other.
+ *  - A hold that is lost is told from all later ones of the name: its client may post it long after,
+ *    and count and owner of another hold must not be the same. A word begins each range at a count of
+ *    its own, so the ranges of a name whose hold was lost are kept short enough to begin above it
+ *    (room), and where the hold was among the last of its range the space is made anew.
+ *  - Signals go out before the deadline; here and now, while all is still good.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shm.h"
+#include "word.h"
+
+#define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
+#define ROOM_MAX ((UINT32_C(1) << 27) - 1)
+
+void shm_deadline(struct shm *shm, uint64_t ns, uint64_t ticks)
+{
+	page_deadline(&shm->page, ns, ticks);
+}
+
+/* --- before --- */
+
+static void client_signal(struct shm *shm, struct client *c, int signo)
+{
+	if (c->pidfd >= 0 && syscall(SYS_pidfd_send_signal, c->pidfd, signo, NULL, 0) < 0 && errno != ESRCH)
+		shm_tell(shm, "loss-unsignalled", NULL, 0, ledger_client(&shm->ledger, c->index)->pid, 0,
+			 errno == EPERM ? "the daemon may not send signals to this user's processes" : NULL);
+}
+
+static void client_losing(struct shm *shm, struct client *c)
+{
+	if (!c->losing)
+		shm->losing++;
+	c->losing = true;
+}
+
+static void name_loss(struct space *s, uint32_t slot)
+{
+	struct shm *shm = s->shm;
+	uint32_t index = (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER);
+	struct client *c = shm->clients[index];
+	uint32_t open = c ? ledger_open_find(&shm->ledger, index, (uint16_t)s->id, slot) : 0;
+	int signo = open ? ledger_open_at(&shm->ledger, open)->flags >> OPEN_SIGNAL_SHIFT : 0;
+
+	if (!open)
+		return;
+	hint_ring_lost(shm, s, slot, index);
+	if (signo)
+		client_signal(shm, c, signo);
+	/* dlock run ends what it has begun, by itself and in time. */
+	if (signo == SIGKILL || (ledger_client(&shm->ledger, index)->flags & CLIENT_INHERIT))
+		client_losing(shm, c);
+}
+
+void shm_loss(struct shm *shm)
+{
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		struct space *s = shm->spaces[i];
+
+		for (uint32_t slot = 0; s && !s->broken && (slot = table_next(&s->names, slot));)
+			if (name_is(s, slot))
+				name_loss(s, slot);
+	}
+	if (!shm->losing)
+		shm->ops.loss_done(shm->ops.arg);
+}
+
+void shm_loss_over(struct shm *shm)
+{
+	for (uint32_t i = 0; shm->losing && (i = table_next(&shm->ledger.clients, i));)
+		if (shm->clients[i])
+			shm->clients[i]->losing = false;
+	shm->losing = 0;
+}
+
+/* --- then --- */
+
+/* The hold's count and all below are over for this name. false: too little is left above it. */
+static bool name_retire_count(struct ledger_name *n, uint64_t was)
+{
+	uint64_t left = lock_count(was) ? (UINT64_C(1) << LOCK_COUNT_BITS) - lock_count(was) - 1 : 0;
+	uint64_t room = n->room && n->room < left ? n->room : left;
+
+	if (room < ROOM_MIN)
+		return false;
+	n->room = room < ROOM_MAX ? (uint32_t)room : ROOM_MAX;
+	return true;
+}
+
+static bool word_lapse(struct space *s, uint32_t slot)
+{
+	uint64_t was = lock_lapse(&seg_slot(s->base, slot)->word);
+
+	if (lock_is_free(was))
+		return true;
+	hint_ring_lost(s->shm, s, slot, (uint32_t)(was & LOCK_OWNER));
+	return name_retire_count(name_at(s, slot), was);
+}
+
+/* Only a claim without a lease is still the core's. */
+static void name_lapse(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	bool claims = n->state == NAME_ASKED && !n->count;
+
+	word_store(&n->count, 0);
+	n->revoked = 0;
+	if (claims)
+		return;
+	if (n->state == NAME_RELEASING) {
+		space_forget(s, slot);
+		return;
+	}
+	n->state = NAME_IDLE;
+	name_abandoned(s, slot);
+}
+
+static void space_lapse(struct space *s)
+{
+	const char *why = NULL;
+
+	for (uint32_t slot = 0, next; (next = table_next(&s->names, slot)); slot = next) {
+		if (!name_is(s, next))
+			continue;
+		if (!s->broken && !word_lapse(s, next))
+			why = "a hold that was lost had one of the last tokens of its range";
+		name_lapse(s, next);
+	}
+	if (why && !s->broken)
+		space_break(s, why);
+}
+
+void shm_lapse(struct shm *shm)
+{
+	shm_deadline(shm, NODE_LAPSED, 0);
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
+		if (shm->spaces[i])
+			space_lapse(shm->spaces[i]);
+}

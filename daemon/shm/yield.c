@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A lease that another node waits for.
+ *
+ * A word that is free, with nobody waiting here, is closed and given back at once. One that is held gets
+ * Y: nobody takes it any more, its release rings (hold_yielded), and it is closed then. So hand-overs
+ * between nodes are in strict order, unless others of this node wait and a burst is allowed: then the
+ * word stays as it is for the burst, and gets Y after that.
+ *
+ * What must hold: once a name is marked `revoked`, ops.yielded is called for it, whatever clients do. A ring
+ * may be lost with the one who owed it, and a client may scribble over Y: so each is looked at
+ * every LOOK_SPAN besides, and Y set again.
+ */
+#include <stdlib.h>
+
+#include "shm.h"
+#include "word.h"
+
+#define LOOK_SPAN (10 * NSEC_PER_MSEC)
+#define BURST_LOOK_MIN (250 * NSEC_PER_USEC)     /* hand-overs are counted by looking */
+
+struct yield {
+	uint32_t slot;
+	uint64_t from;                   /* the word when it was revoked */
+	nsec_t until;                    /* the end of the burst; 0: it is over */
+};
+
+static bool yield_is(const struct space *s, uint32_t slot)
+{
+	return name_is(s, slot) && name_revoked(name_at(s, slot));
+}
+
+static void yields_arm(struct space *s, nsec_t span)
+{
+	nsec_t when = loop_now(s->shm->loop) + span;
+
+	if (!s->yield_timer.queued || when < s->yield_timer.when)
+		loop_timer_set(s->shm->loop, &s->yield_timer, when);
+}
+
+static nsec_t burst_look(const struct space *s)
+{
+	nsec_t span = s->shm->burst.span / 8;
+
+	return span > BURST_LOOK_MIN ? span : BURST_LOOK_MIN;
+}
+
+static void yield_give(struct space *s, uint32_t slot, uint64_t was)
+{
+	struct ledger_name *n = name_at(s, slot);
+	uint64_t used = n->state == NAME_ASKED ? n->count : lock_range_used(was, n->count);
+	bool again = name_awaited(s, slot);      /* whoever waits here claims anew, behind the others */
+
+	/* That the last holder died goes with it, and comes back only with a grant that says so. */
+	FAULT_AROUND(__atomic_fetch_and(&seg_slot(s->base, slot)->word, ~LOCK_D, __ATOMIC_RELAXED));
+	n->state = NAME_RETURNED;
+	n->revoked = again;
+	s->shm->ops.yielded(s->shm->ops.arg, s, slot, used, was & LOCK_D, again);
+}
+
+/* Gives it back, or makes its owner ring. Returns whether it has been given back. */
+static bool yield_try(struct space *s, uint32_t slot)
+{
+	uint64_t *word = &seg_slot(s->base, slot)->word, was;
+
+	for (;;) {
+		if (lock_close(word, &was)) {
+			yield_give(s, slot, was);
+			return true;
+		}
+		if (lock_yield(word))
+			return false;
+	}
+}
+
+static bool burst_over(const struct space *s, const struct yield *y)
+{
+	uint64_t w = LOCK_LOAD(&seg_slot(s->base, y->slot)->word);
+
+	return !y->until || loop_now(s->shm->loop) >= y->until || !(w & LOCK_W) ||
+	       lock_count(w) - lock_count(y->from) >= s->shm->burst.count;
+}
+
+/* Returns whether it still is one. */
+static bool yield_one(struct space *s, struct yield *y)
+{
+	if (!yield_is(s, y->slot))
+		return false;
+	if (!burst_over(s, y))
+		return true;
+	y->until = 0;
+	return !yield_try(s, y->slot);
+}
+
+static void yields_look(void *arg)
+{
+	struct space *s = arg;
+	bool burst = false;
+
+	for (uint32_t i = 0; i < s->n_yields;) {
+		struct yield y = s->yields[i];
+
+		if (yield_one(s, &y)) {
+			burst |= y.until != 0;
+			s->yields[i++] = y;
+		} else {
+			s->yields[i] = s->yields[--s->n_yields];
+		}
+	}
+	if (s->n_yields)
+		yields_arm(s, burst ? burst_look(s) : LOOK_SPAN);
+}
+
+/* While a burst lasts, a ring is somebody's who wants tokens. */
+void yield_look(struct space *s, uint32_t slot)
+{
+	uint64_t w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+
+	if (w & LOCK_Y || !(w & LOCK_L))
+		yield_try(s, slot);
+}
+
+/* Without memory there is no burst, and no second look: only rings and looks for sleepers. */
+static void yield_add(struct space *s, const struct yield *y)
+{
+	if (s->n_yields == s->yields_cap) {
+		uint32_t cap = s->yields_cap ? s->yields_cap * 2 : 16;
+		struct yield *v = realloc(s->yields, cap * sizeof *v);
+
+		if (!v) {
+			yield_try(s, y->slot);
+			return;
+		}
+		s->yields = v;
+		s->yields_cap = cap;
+	}
+	s->yields[s->n_yields++] = *y;
+	yields_arm(s, y->until ? burst_look(s) : LOOK_SPAN);
+}
+
+void space_revoke(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	const struct shm_burst *burst = &s->shm->burst;
+	struct yield y = { .slot = slot };
+
+	if (s->broken || !n->count || n->revoked || (n->state != NAME_LEASED && n->state != NAME_ASKED))
+		return;
+	n->revoked = 1;
+	hint_ring_lost(s->shm, s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER));
+	y.from = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+	if ((y.from & LOCK_W) && (y.from & LOCK_L) && burst->count && burst->span)
+		y.until = loop_now(s->shm->loop) + burst->span;
+	else if (yield_try(s, slot))
+		return;
+	yield_add(s, &y);
+}
+
+void yields_init(struct space *s)
+{
+	loop_timer_init(&s->yield_timer, yields_look, s);
+}
+
+void yields_done(struct space *s)
+{
+	if (s->yield_timer.fn)
+		loop_timer_cancel(s->shm->loop, &s->yield_timer);
+	free(s->yields);
+	s->yields = NULL;
+	s->n_yields = s->yields_cap = 0;
+}

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A lease that another node wants, and the end of a session, as the words of this node's segment see them. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm_rig.h"
+
+struct scene {
+	struct rig r;
+	struct space *s;
+	struct rig_client a, b;
+	uint32_t slot;
+	uint64_t *word;
+};
+
+/* One name, open by two, and leased. */
+static void scene_open(struct scene *x)
+{
+	rig_open(&x->r);
+	x->s = rig_space(&x->r, "x");
+	x->a = rig_client(&x->r);
+	x->b = rig_client(&x->r);
+	x->slot = rig_name(&x->r, &x->a, x->s, "n");
+	assert_int_equal(rig_name(&x->r, &x->b, x->s, "n"), x->slot);
+	x->word = rig_word(x->s, x->slot);
+	rig_want(x->s, x->slot);
+	rig_turn(&x->r);
+	assert_int_equal(name_at(x->s, x->slot)->state, NAME_LEASED);
+}
+
+static void scene_done(struct scene *x)
+{
+	rig_client_end(&x->r, &x->a);
+	rig_client_end(&x->r, &x->b);
+	rig_done(&x->r);
+}
+
+static uint64_t take(struct scene *x, struct rig_client *c)
+{
+	assert_true(rig_take(x->s, x->slot, c));
+	return LOCK_LOAD(x->word);
+}
+
+/* As libdlock releases: it rings where the daemon waits for that. */
+static bool give(struct scene *x, uint64_t held)
+{
+	if (!lock_release(x->word, held, 0))
+		return false;
+	if (LOCK_LOAD(x->word) & LOCK_Y)
+		rig_want(x->s, x->slot);
+	rig_turn(&x->r);
+	return true;
+}
+
+static void free_lease_goes_at_once(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	give(&x, take(&x, &x.a));
+	give(&x, take(&x, &x.b));
+	space_revoke(x.s, x.slot);
+	assert_int_equal(x.r.yields, 1);
+	assert_int_equal(x.r.yield_used, 2);
+	assert_false(x.r.yield_again);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_IDLE);
+	assert_int_equal(name_at(x.s, x.slot)->count, 0);
+	assert_false(rig_take(x.s, x.slot, &x.a));
+	space_revoke(x.s, x.slot);               /* said again: there is nothing left to give */
+	assert_int_equal(x.r.yields, 1);
+	scene_done(&x);
+}
+
+static void holder_keeps_it_and_is_the_last(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	held = take(&x, &x.a);
+	space_revoke(x.s, x.slot);
+	space_revoke(x.s, x.slot);
+	assert_int_equal(x.r.yields, 0);
+	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
+	assert_true(lock_release(x.word, held, 0));
+	assert_false(rig_take(x.s, x.slot, &x.b));       /* free, and yet not for anybody here */
+	rig_want(x.s, x.slot);
+	rig_turn(&x.r);
+	assert_int_equal(x.r.yields, 1);
+	assert_false(LOCK_LOAD(x.word) & (LOCK_Y | LOCK_L));
+	scene_done(&x);
+}
+
+/* The one who owes the ring is stopped, or never rings. */
+static void lost_ring_costs_ten_milliseconds(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	held = take(&x, &x.a);
+	space_revoke(x.s, x.slot);
+	assert_true(lock_release(x.word, held, 0));
+	fake_loop_advance(x.r.loop, 9 * NSEC_PER_MSEC);
+	assert_int_equal(x.r.yields, 0);
+	fake_loop_advance(x.r.loop, 2 * NSEC_PER_MSEC);
+	assert_int_equal(x.r.yields, 1);
+	scene_done(&x);
+}
+
+static void dead_holder_gives_it_up(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	take(&x, &x.a);
+	space_revoke(x.s, x.slot);
+	rig_client_end(&x.r, &x.a);
+	rig_turn(&x.r);
+	assert_int_equal(x.r.yields, 1);
+	assert_true(x.r.died);
+	assert_false(LOCK_LOAD(x.word) & LOCK_D);        /* from now on that is what the others say */
+	x.a = rig_client(&x.r);
+	scene_done(&x);
+}
+
+/* Somebody of this node waits: for the span, or the count, of the burst it is theirs. */
+static void burst_is_bounded(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	x.r.shm->burst = (struct shm_burst){ 1000, 2 * NSEC_PER_MSEC };
+	held = take(&x, &x.a);
+	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
+	space_revoke(x.s, x.slot);
+	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
+	give(&x, held);
+	held = take(&x, &x.b);
+	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);     /* the release found nobody asleep */
+	fake_loop_advance(x.r.loop, NSEC_PER_MSEC);
+	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
+	fake_loop_advance(x.r.loop, 2 * NSEC_PER_MSEC);
+	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
+	give(&x, held);
+	assert_int_equal(x.r.yields, 1);
+	scene_done(&x);
+}
+
+static void burst_ends_by_its_count(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	x.r.shm->burst = (struct shm_burst){ 2, NSEC_PER_SEC };
+	held = take(&x, &x.a);
+	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
+	space_revoke(x.s, x.slot);
+	for (int i = 0; i < 2; i++) {
+		give(&x, held);
+		held = take(&x, i ? &x.a : &x.b);
+		__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
+	}
+	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
+	fake_loop_advance(x.r.loop, NSEC_PER_SEC / 2);
+	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
+	give(&x, held);
+	assert_int_equal(x.r.yields, 1);
+	scene_done(&x);
+}
+
+static void revoked_while_it_asks_for_tokens(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	x.r.silent = true;
+	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
+	uint64_t was;
+	assert_true(lock_close(x.word, &was));           /* all tokens are used */
+	rig_want(x.s, x.slot);
+	rig_turn(&x.r);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_ASKED);
+	space_revoke(x.s, x.slot);
+	assert_int_equal(x.r.yields, 1);
+	assert_int_equal(x.r.yield_used, x.r.range);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_RETURNED);
+	space_forget(x.s, x.slot);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_IDLE);
+	scene_done(&x);
+}
+
+/* Given back, not forgotten yet, and closed by the last who had it open. */
+static void returned_and_closed(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	x.r.silent = true;
+	space_revoke(x.s, x.slot);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_RETURNED);
+	rig_client_end(&x.r, &x.a);
+	rig_client_end(&x.r, &x.b);
+	rig_turn(&x.r);
+	assert_true(name_is(x.s, x.slot));
+	space_forget(x.s, x.slot);
+	assert_false(name_is(x.s, x.slot));
+	rig_done(&x.r);
+}
+
+/* --- the end of a session --- */
+
+static void lapse_takes_what_is_held(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	shm_deadline(x.r.shm, 5000, 4000);
+	assert_int_equal(x.r.shm->page.line[x.s->id].ns, 5000);
+	assert_int_equal(x.r.shm->page.line[x.s->id].ticks, 4000);
+	held = take(&x, &x.a);
+	shm_lapse(x.r.shm);
+	assert_int_equal(x.r.shm->page.line[x.s->id].ns, NODE_LAPSED);
+	assert_int_equal(x.r.shm->page.line[x.s->id].ticks, 0);
+	assert_false(lock_release(x.word, held, 0));
+	assert_int_equal(name_at(x.s, x.slot)->count, 0);
+	assert_false(x.s->broken);
+	scene_done(&x);
+}
+
+/* The same client takes the name again and again: its lost hold must never be the same as a later one. */
+static void lost_hold_is_like_no_later_one(void **state)
+{
+	struct scene x;
+	uint64_t lost[8], held;
+
+	(void)state;
+	scene_open(&x);
+	x.r.range = 1 << 10;
+	for (int i = 0; i < 8; i++) {
+		lost[i] = take(&x, &x.a);
+		shm_lapse(x.r.shm);
+		shm_deadline(x.r.shm, NODE_NEVER, NODE_NEVER);
+		rig_grant(&x.r, x.s, x.slot);
+	}
+	for (int round = 0; round < 3; round++) {
+		for (;;) {
+			struct lock_waiter t = { .me = x.a.index | LOCK_EXCLUSIVE };
+
+			if (lock_turn(x.word, &t, &held) != LOCK_TAKEN)
+				break;
+			for (int i = 0; i < 8; i++)
+				assert_true((held ^ lost[i]) & LOCK_IDENTITY);
+			assert_true(lock_release(x.word, held, 0));
+		}
+		rig_grant(&x.r, x.s, x.slot);
+	}
+	scene_done(&x);
+}
+
+/* Tokens rise all the same, and none is another node's. */
+static void short_ranges_have_the_tokens_of_their_grant(void **state)
+{
+	struct scene x;
+	uint64_t held, token, first;
+
+	(void)state;
+	scene_open(&x);
+	held = take(&x, &x.a);
+	(void)held;
+	shm_lapse(x.r.shm);
+	first = x.r.next_token;
+	rig_grant(&x.r, x.s, x.slot);
+	held = take(&x, &x.a);
+	token = seg_slot(x.s->base, x.slot)->bias + lock_count(held);
+	assert_in_range(token, first, first + x.r.range - 1);
+	assert_int_equal(token, name_token(x.s, x.slot));
+	scene_done(&x);
+}
+
+static void last_tokens_of_a_range_cost_the_space(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	x.r.range = 8;
+	rig_grant(&x.r, x.s, x.slot);
+	take(&x, &x.a);
+	shm_lapse(x.r.shm);
+	assert_non_null(x.s->broken);
+	scene_done(&x);
+}
+
+static void claim_outlives_a_lapse(void **state)
+{
+	struct scene x;
+	uint32_t other;
+
+	(void)state;
+	scene_open(&x);
+	x.r.silent = true;
+	other = rig_name(&x.r, &x.a, x.s, "other");
+	rig_want(x.s, other);
+	rig_turn(&x.r);
+	shm_lapse(x.r.shm);
+	assert_int_equal(name_at(x.s, other)->state, NAME_ASKED);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_IDLE);
+	rig_grant(&x.r, x.s, other);
+	assert_true(rig_take(x.s, other, &x.a));
+	scene_done(&x);
+}
+
+static void lost_grant_says_owner_died(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	space_revoke(x.s, x.slot);
+	x.r.lost = true;
+	rig_grant(&x.r, x.s, x.slot);
+	assert_true(take(&x, &x.a) & LOCK_D);
+	scene_done(&x);
+}
+
+static void restart_before_the_end_goes_on(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	held = take(&x, &x.a);
+	space_revoke(x.s, x.slot);
+	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
+	rig_stop(&x.r);
+	x.r.config.deadline_ns = 7000;
+	assert_int_equal(rig_adopt(&x.r), 0);
+	x.s = rig_space(&x.r, "x");
+	x.word = rig_word(x.s, x.slot);
+	assert_int_equal(x.r.shm->page.line[x.s->id].ns, 7000);
+	assert_false(LOCK_LOAD(x.word) & LOCK_Y);        /* the master says it again */
+	assert_true(give(&x, held));
+	assert_int_equal(x.r.yields, 0);
+	scene_done(&x);
+}
+
+static pid_t child_that_waits(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		pause();
+		_exit(0);
+	}
+	return pid;
+}
+
+static void loss_signals_whoever_asked(void **state)
+{
+	struct peer p = { .fd = -1, .pidfd = -1 };
+	struct scene x;
+	struct rig_client c = { 0 };
+	pid_t pid = child_that_waits();
+	int status;
+
+	(void)state;
+	scene_open(&x);
+	p.pid = pid;
+	assert_int_equal(peer_pidfd(&p), 0);
+	assert_int_equal(client_new(x.r.shm, &p, 0, &c.c, &c.anchor), 0);
+	c.index = c.c->index;
+	uint32_t slot = rig_name(&x.r, &c, x.s, "k");
+	rig_want(x.s, slot);
+	rig_turn(&x.r);
+	assert_int_equal(client_onloss(c.c, x.r.shm, x.s, slot, SIGKILL), 0);
+	assert_int_equal(client_onloss(c.c, x.r.shm, x.s, slot, 65), -EINVAL);
+	shm_loss(x.r.shm);
+	assert_int_equal(x.r.loss_done, 1);              /* it holds nothing yet */
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	assert_true(rig_take(x.s, slot, &c));
+	shm_loss(x.r.shm);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_int_equal(x.r.loss_done, 1);              /* not before its end is known */
+	close(c.anchor);
+	fake_loop_advance(x.r.loop, 5 * NSEC_PER_MSEC);
+	assert_int_equal(x.r.loss_done, 2);
+	scene_done(&x);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		STORY(free_lease_goes_at_once, "a free lease is given back at once"),
+		STORY(holder_keeps_it_and_is_the_last, "a holder keeps the lock, and nobody of this node takes it after him"),
+		STORY(lost_ring_costs_ten_milliseconds, "whoever does not ring delays it by ten milliseconds"),
+		STORY(dead_holder_gives_it_up, "a holder's death gives the lease up"),
+		STORY(burst_is_bounded, "local hand-overs after a revoke last for the burst's span"),
+		STORY(burst_ends_by_its_count, "and for its count"),
+		STORY(revoked_while_it_asks_for_tokens, "a lease whose tokens are used up goes too"),
+		STORY(returned_and_closed, "closed while it is being given back"),
+		STORY(lapse_takes_what_is_held, "a lapse takes the deadline and what is held"),
+		STORY(lost_hold_is_like_no_later_one, "a lost hold is like no later one"),
+		STORY(short_ranges_have_the_tokens_of_their_grant, "tokens after a lapse are those of the grant"),
+		STORY(last_tokens_of_a_range_cost_the_space, "a hold at the end of its range costs the space"),
+		STORY(claim_outlives_a_lapse, "a claim outlives a lapse"),
+		STORY(lost_grant_says_owner_died, "a grant that says lost is told to robust takers"),
+		STORY(restart_before_the_end_goes_on, "a restart keeps the deadline, and what is held"),
+		STORY(loss_signals_whoever_asked, "a loss kills whoever asked for that, and waits for the end"),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	rig_private();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
