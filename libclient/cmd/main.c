@@ -16,6 +16,7 @@ static const struct command {
 	{ "ls", cmd_ls, "names, with who holds them and who waits" },
 	{ "show", cmd_show, "one name" },
 	{ "watch", cmd_watch, "what happens, one event a line" },
+	{ "keygen", cmd_keygen, "makes a key that the nodes of a cluster share" },
 	{ "doctor", cmd_doctor, "checks the set-up and says what to mend" },
 };
 
