@@ -11,6 +11,22 @@
 
 /* --- Making --- */
 
+void lines_append(struct line *head, struct line *l)
+{
+	l->next = head;
+	l->prev = head->prev;
+	l->prev->next = l->next->prev = l;
+}
+
+void lines_remove(struct line *l)
+{
+	if (!l->next)
+		return;
+	l->next->prev = l->prev;
+	l->prev->next = l->next;
+	l->next = l->prev = NULL;
+}
+
 static struct line *line_new(struct net *n, struct peer *p, bool dialled)
 {
 	struct line *l = calloc(1, sizeof *l);
@@ -52,11 +68,8 @@ static unsigned lines_from(const struct net *n, const union address *a)
 
 	for (const struct line *l = n->strangers.next; l != &n->strangers; l = l->next)
 		count += address_same_host(&l->wire->remote, a, 64);
-	for (unsigned i = 0; i < PEER_BUCKETS; i++)
-		for (const struct peer *p = n->bucket[i]; p; p = p->next) {
-			count += p->up && !p->up->dialled && address_same_host(&p->up->wire->remote, a, 64);
-			count += p->greeted && address_same_host(&p->greeted->wire->remote, a, 64);
-		}
+	for (const struct line *l = n->ups.next; l != &n->ups; l = l->next)
+		count += !l->dialled && address_same_host(&l->wire->remote, a, 64);
 	return count;
 }
 
@@ -102,9 +115,7 @@ void line_accepted(struct net *n, int fd)
 		free(l);
 		return;
 	}
-	l->next = &n->strangers;
-	l->prev = n->strangers.prev;
-	l->prev->next = l->next->prev = l;
+	lines_append(&n->strangers, l);
 	n->stats.half_open++;
 	wire_deadline(l->wire, loop_now(n->loop) + NET_GREET_SPAN);
 }
@@ -145,6 +156,7 @@ void line_up(struct line *l)
 	p->error[0] = 0;
 	p->said = 0;
 	l->phase = LINE_UP;
+	lines_append(&n->ups, l);
 	wire_deadline(l->wire, NSEC_NEVER);
 	address_format(&l->wire->remote, p->at);
 	pulse_begin(&l->pulse, loop_now(n->loop));
@@ -155,16 +167,6 @@ void line_up(struct line *l)
 	line_beat(l, loop_now(n->loop), true);
 	net_tick_set(n);
 	n->ops.link_up(n->arg, p->session, p->incarnation, l->conn);
-}
-
-static void stranger_leave(struct line *l)
-{
-	if (!l->next || l->phase == LINE_DEAD)
-		return;
-	l->next->prev = l->prev;
-	l->prev->next = l->next;
-	l->next = l->prev = NULL;
-	l->net->stats.half_open--;
 }
 
 static void down(struct peer *p)
@@ -194,7 +196,9 @@ void line_drop(struct line *l, bool end, bool reset)
 	struct peer *p = l->peer;
 
 	assert(l->phase != LINE_DEAD);
-	stranger_leave(l);
+	if (!p)
+		l->net->stats.half_open--;
+	lines_remove(l);
 	if (p && p->up == l)
 		down(p);
 	if (p && p->dialling == l)

@@ -143,9 +143,7 @@ static void welcome(struct line *l, struct peer *p, const struct greeting *g, ui
 		line_drop(p->up, false, true);
 		snprintf(p->error, sizeof p->error, "it has connected anew");
 	}
-	l->prev->next = l->next;                 /* no stranger any more */
-	l->next->prev = l->prev;
-	l->next = l->prev = NULL;
+	lines_remove(l);                          /* no stranger any more */
 	n->stats.half_open--;
 	n->counter = conn & ((UINT64_C(1) << GREET_COUNTER_BITS) - 1);
 	remember(p, g, conn);

@@ -116,20 +116,20 @@ void net_settle(struct net *n)
 
 /* --- Beats --- */
 
-static nsec_t peer_beat(struct peer *p, nsec_t now, bool beat, nsec_t excuse)
+static nsec_t line_look(struct line *l, nsec_t now, bool beat, nsec_t excuse)
 {
-	struct line *l = p->up;
+	struct net *n = l->net;
 
 	l->pulse.alive += excuse;
-	if (now >= pulse_deadline(&l->pulse, p->net->silence)) {
-		p->net->stats.silent++;
+	if (now >= pulse_deadline(&l->pulse, n->silence)) {
+		n->stats.silent++;
 		line_fail(l, false, "nothing comes back from it any more (%s): its host, its dlockd or the network between is down, "
 			  "or lets one direction only through", l->pulse.probe ? "after a change of a link here" : "its time is over");
 		return NSEC_NEVER;
 	}
 	if (beat)
 		line_beat(l, now, false);
-	return pulse_deadline(&l->pulse, p->net->silence);
+	return pulse_deadline(&l->pulse, n->silence);
 }
 
 /*
@@ -143,13 +143,12 @@ static void tick(void *arg)
 	nsec_t late = now - n->tick_due, excuse = late > n->interval ? late : 0;
 	bool beat = now >= n->beat_due;
 
-	for (unsigned i = 0; i < PEER_BUCKETS && n->stats.up; i++)
-		for (struct peer *p = n->bucket[i], *after; p; p = after) {
-			after = p->next;
-			deadline = p->up ? peer_beat(p, now, beat, excuse) : NSEC_NEVER;
-			if (deadline < next)
-				next = deadline;
-		}
+	for (struct line *l = n->ups.next, *after; l != &n->ups; l = after) {
+		after = l->next;
+		deadline = line_look(l, now, beat, excuse);
+		if (deadline < next)
+			next = deadline;
+	}
 	if (beat)
 		n->beat_due = now + n->interval;
 	if (!n->stats.up)
@@ -165,10 +164,9 @@ void net_tick_set(struct net *n)
 
 	if (!n->tick.queued)
 		n->beat_due = n->tick_due = now + n->interval;
-	for (unsigned i = 0; i < PEER_BUCKETS; i++)
-		for (struct peer *p = n->bucket[i]; p; p = p->next)
-			if (p->up && p->up->pulse.probe && p->up->pulse.probe_until < n->tick_due)
-				n->tick_due = p->up->pulse.probe_until;
+	for (const struct line *l = n->ups.next; l != &n->ups; l = l->next)
+		if (l->pulse.probe && l->pulse.probe_until < n->tick_due)
+			n->tick_due = l->pulse.probe_until;
 	loop_timer_set(n->loop, &n->tick, n->tick_due);
 }
 
@@ -229,6 +227,7 @@ int net_create(struct loop *loop, const struct net_options *o, const struct net_
 	n->wires.silence = n->silence;
 	n->wires.queue_max = o->queue_max ? o->queue_max : NET_QUEUE_MAX;
 	n->strangers.next = n->strangers.prev = &n->strangers;
+	n->ups.next = n->ups.prev = &n->ups;
 	loop_defer_init(&n->flush, flush, n);
 	loop_defer_init(&n->settle, settle, n);
 	loop_timer_init(&n->tick, tick, n);
@@ -459,10 +458,9 @@ uint32_t net_backlog(const struct net *n)
 {
 	uint32_t most = 0;
 
-	for (unsigned i = 0; i < PEER_BUCKETS && n->stats.up; i++)
-		for (const struct peer *p = n->bucket[i]; p; p = p->next)
-			if (p->up && p->up->wire->queued > most)
-				most = p->up->wire->queued;
+	for (const struct line *l = n->ups.next; l != &n->ups; l = l->next)
+		if (l->wire->queued > most)
+			most = l->wire->queued;
 	return most;
 }
 
@@ -511,14 +509,14 @@ void net_link_event(struct net *n, const struct links_event *ev)
 
 	if (!worse && !better)
 		return;
-	for (unsigned i = 0; i < PEER_BUCKETS; i++)
-		for (struct peer *p = n->bucket[i], *after; p; p = after) {
-			after = p->next;
-			if (worse && p->up)
-				line_check(p->up, ev);
-			if (better && !p->up && p->linked)
+	for (struct line *l = n->ups.next, *after; worse && l != &n->ups; l = after) {
+		after = l->next;
+		line_check(l, ev);
+	}
+	for (unsigned i = 0; better && i < PEER_BUCKETS; i++)
+		for (struct peer *p = n->bucket[i]; p; p = p->next)
+			if (!p->up && p->linked)
 				peer_want(p, true);
-		}
 	if (n->stats.up)
 		net_tick_set(n);
 }

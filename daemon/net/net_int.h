@@ -35,7 +35,7 @@ struct line {
 	struct net *net;
 	struct wire *wire;
 	struct peer *peer;               /* NULL: a stranger's */
-	struct line *next, *prev;        /* of the strangers, or the dead */
+	struct line *next, *prev;        /* of the strangers, of those that are up, or the dead */
 	struct line *next_dirty;
 	bool dialled, dirty;
 	enum line_phase phase;           /* what has to come next */
@@ -96,7 +96,7 @@ struct net {
 	struct listener listener[NET_LISTEN_MAX];
 	unsigned listeners;
 	struct peer *bucket[PEER_BUCKETS];
-	struct line strangers;           /* head of a ring, the oldest first */
+	struct line strangers, ups;      /* heads of rings, the oldest first */
 	struct line *dirty, *dead_lines;
 	struct peer *down, *dead_peers;
 	struct loop_defer flush, settle;
@@ -132,6 +132,8 @@ extern const struct wire_ops line_wire_ops;
 struct line *line_dial(struct peer *p, const union address *to, int *ret_error);
 void line_accepted(struct net *n, int fd);
 void line_up(struct line *l);
+void lines_append(struct line *head, struct line *l);
+void lines_remove(struct line *l);        /* from the one that it is on, if it is on one */
 void line_dirty(struct line *l);
 /* Gone, with what belongs to it. Of an up line link_down() is due then. end: what was written goes out first. */
 void line_drop(struct line *l, bool end, bool reset);
