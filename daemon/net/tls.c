@@ -13,12 +13,13 @@
 
 struct tls {
 	gnutls_session_t session;
-	const struct tls_keys *keys;
+	const struct tls_keys *keys;     /* until it is secured; others may have taken their place then */
 	tls_push_fn push;
 	void *arg;
 	const unsigned char *in;
 	size_t in_n;
-	bool server, secured;
+	bool server, secured, shared;
+	char own[KEY_ID_HEX + 1];        /* the shared key that we have */
 	char stranger[KEY_ID_HEX + 1];   /* a key that the peer named and we do not have; "" */
 	char why[TLS_WHY_MAX];
 	char text[128];
@@ -105,6 +106,8 @@ int tls_create(const struct tls_keys *k, bool server, tls_push_fn push, void *ar
 	if (!t)
 		return -ENOMEM;
 	t->keys = k;
+	t->shared = k->shared;
+	memcpy(t->own, k->key[0].id, sizeof t->own);
 	t->server = server;
 	t->push = push;
 	t->arg = arg;
@@ -142,11 +145,6 @@ void tls_free(struct tls *t)
 
 /* --- Why it failed --- */
 
-static const char *own_key(const struct tls *t)
-{
-	return t->keys->key[0].id;
-}
-
 static void why_cert(struct tls *t)
 {
 	unsigned status = gnutls_session_get_verify_cert_status(t->session);
@@ -176,7 +174,7 @@ static void why_cert(struct tls *t)
 static void why_alert_shared(struct tls *t, gnutls_alert_description_t alert)
 {
 	snprintf(t->why, sizeof t->why, "it refuses our cluster key %s (it says: %s): see that Key= holds the same on both nodes, "
-		 "and that it uses Key= too", own_key(t), gnutls_alert_get_name(alert));
+		 "and that it uses Key= too", t->own, gnutls_alert_get_name(alert));
 }
 
 static void why_alert_cert(struct tls *t, gnutls_alert_description_t alert)
@@ -209,7 +207,7 @@ static void why_alert(struct tls *t)
 
 	if (alert == GNUTLS_A_PROTOCOL_VERSION)
 		snprintf(t->why, sizeof t->why, "it does not speak TLS 1.3: is that a dlockd?");
-	else if (t->keys->shared)
+	else if (t->shared)
 		why_alert_shared(t, alert);
 	else
 		why_alert_cert(t, alert);
@@ -219,12 +217,12 @@ static void why_other(struct tls *t, int r)
 {
 	if (r == GNUTLS_E_UNSUPPORTED_VERSION_PACKET || r == GNUTLS_E_UNEXPECTED_PACKET_LENGTH)
 		snprintf(t->why, sizeof t->why, "it does not speak TLS 1.3 (%s): is that a dlockd?", gnutls_strerror(r));
-	else if (t->keys->shared && t->stranger[0])
+	else if (t->shared && t->stranger[0])
 		snprintf(t->why, sizeof t->why, "it has another cluster key, %s, than ours, %s: copy the file of Key= from one node to "
-			 "all", t->stranger, own_key(t));
-	else if (t->keys->shared && !t->secured)
+			 "all", t->stranger, t->own);
+	else if (t->shared && !t->secured)
 		snprintf(t->why, sizeof t->why, "it does not have our cluster key %s (%s): see that Key= holds the same on both nodes, "
-			 "and that it uses Key= too", own_key(t), gnutls_strerror(r));
+			 "and that it uses Key= too", t->own, gnutls_strerror(r));
 	else if (!t->secured)
 		snprintf(t->why, sizeof t->why, "it shows no certificate that we accept (%s): see that it uses Cert= too, with a "
 			 "certificate of our CA", gnutls_strerror(r));
@@ -351,7 +349,7 @@ bool tls_allows(struct tls *t, const char *node)
 	unsigned n = 0;
 	bool allowed;
 
-	if (t->keys->shared)
+	if (t->shared)
 		return true;
 	list = gnutls_certificate_get_peers(t->session, &n);
 	if (!list || !n || gnutls_x509_crt_init(&crt) < 0)
@@ -369,6 +367,6 @@ const char *tls_why(const struct tls *t)
 const char *tls_text(struct tls *t)
 {
 	snprintf(t->text, sizeof t->text, "TLS 1.3, %s, %s", gnutls_cipher_get_name(gnutls_cipher_get(t->session)),
-		 t->keys->shared ? "pre-shared key" : "certificates");
+		 t->shared ? "pre-shared key" : "certificates");
 	return t->text;
 }

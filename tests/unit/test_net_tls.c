@@ -140,6 +140,7 @@ static void another_key_does_not(void **state)
 static void keys_are_changed_one_node_after_the_other(void **state)
 {
 	struct tls_keys *ka, *kb, *both;
+	struct net_peer_info i;
 	FILE *f;
 
 	(void)state;
@@ -160,6 +161,8 @@ static void keys_are_changed_one_node_after_the_other(void **state)
 	tls_keys_free(ka);
 	ka = both;
 	assert_int_equal(a.downs, 0);            /* what is connected stays so */
+	peer_of(&a, B, &i);
+	assert_non_null(strstr(i.security, "pre-shared key"));
 	a.conn = 0;
 	net_session(a.net, A, 2);
 	run_until(a.conn && a.conn == b.conn);
