@@ -373,6 +373,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 		return;
 	}
 	if (c->refused) {
+		revoke_repeat(m, n, c, s);
 		refuse(m, n, handle, -c->refused, s);
 		return;
 	}
