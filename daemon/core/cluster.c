@@ -74,6 +74,7 @@ static void lapsed(struct core *c)
 	struct cluster *cl = &c->cluster;
 
 	member_lapse(&c->member);
+	barriers_lapse(&c->barriers);
 	master_lapse(&c->master);
 	for (unsigned i = 0; i < c->peers.n; i++) {
 		struct peer *p = &c->peers.v[i];
@@ -390,6 +391,18 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f->msg.shard)))
 			return 0;
 		return to_master(c, &f->msg, s);
+	case MSG_ARRIVE:
+	case MSG_ASK:
+	case MSG_PAST:
+		if (p->listed)
+			barriers_master_receive(&c->barriers, &f->msg, s);
+		return 0;
+	case MSG_ENROL:
+	case MSG_ANNOUNCE:
+	case MSG_GO:
+	case MSG_ANSWER:
+		barriers_member_receive(&c->barriers, &f->msg, s);
+		return 0;
 	case MSG_GRANT:
 	case MSG_REFUSED:
 	case MSG_RELEASED:

@@ -52,6 +52,8 @@ int core_create(const struct core_memory *mem, struct core **ret)
 	values_init(&c->values, &c->mem);
 	member_init(&c->member, &c->mem, &c->names, &c->peers, &c->values);
 	master_init(&c->master, &c->mem, &c->names, &c->peers, &c->values);
+	barriers_init(&c->barriers, &c->mem, &c->member, &c->master, &c->peers);
+	c->master.barriers = &c->barriers;
 	if (r < 0) {
 		core_free(c);
 		return r;
@@ -68,6 +70,7 @@ void core_free(struct core *c)
 
 	member_done(&c->member);
 	master_done(&c->master);
+	barriers_done(&c->barriers);
 	names_done(&c->names);
 	values_done(&c->values);
 	cluster_done(c);
@@ -81,10 +84,15 @@ static int start(struct core *c, const struct core_event *ev, struct step *s)
 
 	if (c->reign.state != REIGN_NONE || c->cluster.on || !self.session || !self.incarnation)
 		return -CORE_EINVAL;
-	if (ev->start.cluster)
-		return cluster_start(c, ev, s);
+	if (ev->start.cluster) {
+		int r = cluster_start(c, ev, s);
+		if (r == 0)
+			barriers_begin(&c->barriers);
+		return r;
+	}
 	peers_self(&c->peers)->id = self;
 	member_begin(&c->member, self);
+	barriers_begin(&c->barriers);
 	master_begin(&c->master, self, 0);
 	reign_start(&c->reign, self, c->member.held_epoch, ev->start.epoch_min, s);
 	return 0;
@@ -196,6 +204,16 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 	case CORE_EV_RESIZE:
 		r = master_reserve(&c->master);
 		return r < 0 ? r : member_resize(&c->member, ev, s);
+	case CORE_EV_ADOPT_BARRIER:
+	case CORE_EV_ADOPT_PARTY:
+		if (c->reign.state != REIGN_NONE || c->cluster.on)
+			return -CORE_EINVAL;
+		return barriers_event(&c->barriers, ev, s);
+	case CORE_EV_ARRIVE:
+	case CORE_EV_WITHDRAW:
+	case CORE_EV_RESET:
+	case CORE_EV_CLOSE:
+		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_STORE:
 		return store_answer(c, ev, s);
 	case CORE_EV_LINK_UP:
@@ -244,6 +262,17 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_LIMIT:
 	case MSG_REIGN:
 		member_receive(&c->member, msg, s);
+		return;
+	case MSG_ARRIVE:
+	case MSG_ASK:
+	case MSG_PAST:
+		barriers_master_receive(&c->barriers, msg, s);
+		return;
+	case MSG_ENROL:
+	case MSG_ANNOUNCE:
+	case MSG_GO:
+	case MSG_ANSWER:
+		barriers_member_receive(&c->barriers, msg, s);
 		return;
 	}
 }
@@ -294,6 +323,11 @@ static bool work_one(struct core *c, struct step *s)
 	if (cluster_work(c, s))
 		return true;
 	if (member_busy(&c->member)) {
+		int r = barriers_sync(&c->barriers, s);
+		if (r < 0)
+			c->memory_at = s->now + MEMORY_RETRY_NS;
+		if (r)
+			return r > 0;
 		if (!member_ending(&c->member) && master_reserve(&c->master) < 0) {
 			c->memory_at = s->now + MEMORY_RETRY_NS;
 			return false;
@@ -304,12 +338,13 @@ static bool work_one(struct core *c, struct step *s)
 		c->memory_at = s->now + MEMORY_RETRY_NS;
 		return false;
 	}
-	return master_work(&c->master, s);
+	return barriers_member_work(&c->barriers, s) || barriers_master_work(&c->barriers, s) || master_work(&c->master, s);
 }
 
 static bool work_left(const struct core *c)
 {
-	return c->reign.state != REIGN_DEAD && !c->memory_at && (member_busy(&c->member) || master_busy(&c->master) || cluster_busy(c));
+	return c->reign.state != REIGN_DEAD && !c->memory_at && (member_busy(&c->member) || master_busy(&c->master) || cluster_busy(c) ||
+	       barriers_busy(&c->barriers));
 }
 
 static void work(struct core *c, struct step *s)
@@ -351,7 +386,7 @@ static void timer_set(struct core *c, struct step *s)
 
 int core_step(struct core *c, const struct core_event *ev, struct core_actions *ret)
 {
-	struct step s = { .actions = ret, .queue = &c->queue, .peers = &c->peers, .frame = c->frame };
+	struct step s = { .actions = ret, .queue = &c->queue, .peers = &c->peers, .frame = c->frame, .barrier = c->barrier };
 
 	ret->n = 0;
 	ret->more = work_left(c);

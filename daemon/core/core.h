@@ -109,6 +109,12 @@ struct core_record {
 	X(HINT)           /* something in the store has changed */                              \
 	X(LOSS_DONE)      /* the actions that CORE_ACT_LOSS began are through */                \
 	X(DRAIN)          /* this node shall master nothing any more, or may again */           \
+	X(ADOPT_BARRIER)  /* before START: where this node stood in the rounds of a barrier */ \
+	X(ADOPT_PARTY)    /* after its ADOPT_BARRIER: a party that had come to it */           \
+	X(ARRIVE)         /* a party of this node has come to a barrier */                     \
+	X(WITHDRAW)       /* a party has waited for long enough, or is dead: VERDICT is the answer */ \
+	X(RESET)          /* the round that is forming shall break: RESET_DONE is the answer */ \
+	X(CLOSE)          /* nobody on this node has the barrier open any more */              \
 	X(STORE)          /* the answer to a CORE_ACT_STORE_* */                                \
 	X(TIMER)          /* the moment that CORE_ACT_TIMER asked for has come */              \
 	X(CONTINUE)       /* go on where the list was full */
@@ -117,6 +123,35 @@ enum core_event_kind {
 #define X(name) CORE_EV_##name,
 	CORE_EVENTS(X)
 #undef X
+};
+
+/*
+ * Barriers (docs/PROTOCOL.md). What the ledger keeps of each one that is open here: where the node stands in its
+ * rounds. A round is `epoch << 40 | n`. Parties are numbered in the order of their arrival here; those up to
+ * `upto` are in the round.
+ */
+enum core_barrier_state {
+	CORE_BARRIER_OUT,                /* in no round */
+	CORE_BARRIER_IN,                 /* in `round`, which may still break, or void if its master is followed by another */
+	CORE_BARRIER_TOLD,               /* knows the verdict of `round`, but not that all know it */
+};
+
+struct core_verdict {
+	uint64_t round;                  /* 0: none */
+	uint64_t serial;                 /* the session whose last party in it is the one in the cluster that is told so */
+	bool passed;
+	bool yes;                        /* passed: so voted all */
+};
+
+struct core_barrier {
+	enum core_barrier_state state;
+	uint32_t parties;
+	uint64_t session;                /* of ours, in which this was written */
+	uint64_t by;                     /* IN: the session of the master that put us in */
+	uint64_t upto;
+	struct core_verdict now;         /* IN: only its round; TOLD */
+	struct core_verdict last;        /* that all knew */
+	uint64_t ask_round, ask_session, ask_upto; /* what became of this round, in which an earlier session of ours was? 0: settled */
 };
 
 /*
@@ -178,6 +213,16 @@ struct core_event {
 			uint32_t limit;          /* 1 .. CORE_LIMIT_MAX */
 		} resize;
 		struct {
+			core_ref_t ref;          /* the caller's number, of a kind of its own; comes back in the actions */
+			const void *key;         /* copied */
+			uint16_t key_len;
+			uint32_t parties;        /* ARRIVE, RESET; not 0 */
+			uint64_t party;          /* ARRIVE, WITHDRAW, ADOPT_PARTY: the caller's name for it */
+			uint64_t order;          /* ADOPT_PARTY, as the ledger knows it; they come in this order */
+			bool yes;                /* ARRIVE, ADOPT_PARTY: its vote */
+			const struct core_barrier *record; /* ADOPT_BARRIER, as the ledger knows it */
+		} barrier;
+		struct {
 			uint64_t session;
 			uint32_t incarnation;
 			uint64_t conn;
@@ -228,6 +273,10 @@ struct core_event {
 	X(FORGOTTEN)      /* the master has acknowledged: ref is free to be re-used */         \
 	X(OPENED)         /* a reign has begun: epoch. Before the first grant; again when an epoch is raised */ \
 	X(REFUSED)        /* the claim or refill cannot be served: error (-EOVERFLOW: no epochs left) */ \
+	X(LEDGER_ARRIVE)  /* write down that this party has come; such rows outlive LAPSED */  \
+	X(LEDGER_BARRIER) /* write down where the node stands; outlives LAPSED too */          \
+	X(VERDICT)        /* hand it to the party, and strike out its row */                   \
+	X(RESET_DONE)     /* the master has broken the round that was forming, if one was */   \
 	X(TIMER)          /* give CORE_EV_TIMER at this time or later; replaces an earlier one */ \
 	X(FATAL)          /* superseded, or the store holds what cannot be: error; stop */
 
@@ -256,6 +305,17 @@ struct core_action {
 			bool lost;               /* GRANT: a former holder died, or was lost (EOWNERDEAD) */
 			struct core_value value; /* LEDGER_GRANT, GRANT: what was left behind, unless the node held some of it before: then it knows better */
 		} name;
+		struct {
+			core_ref_t ref;
+			uint64_t party;          /* LEDGER_ARRIVE, VERDICT */
+			uint64_t order;          /* LEDGER_ARRIVE */
+			uint64_t round;          /* VERDICT: of which; 0: of none */
+			const struct core_barrier *record; /* LEDGER_BARRIER; until the next step */
+			int error;               /* VERDICT: 0 passed; -EPIPE broken, -ETIMEDOUT the same for who withdrew,
+						    -ESTALE nobody knows, -EINVAL another number of parties */
+			bool yes;                /* LEDGER_ARRIVE: its vote; VERDICT: all said yes */
+			bool serial;             /* VERDICT: the one of its round */
+		} barrier;
 		struct {
 			uint64_t session;
 			uint64_t conn;
@@ -329,6 +389,10 @@ void core_free(struct core *c);
  *   -EEXIST          CLAIM, ADOPT: the key is open by another ref
  *   -EBUSY           CLAIM: the key is being released by another ref; claim again when that is FORGOTTEN
  *   -ENOTRECOVERABLE after CORE_ACT_FATAL, always
+ *
+ *   Of barriers: -ENOMEM ARRIVE, RESET, ADOPT_*; -EINVAL a bad key or no parties, ARRIVE or RESET with another number
+ *   of parties than those who are here; -EALREADY a party that is here, a reset under way; -ENOENT WITHDRAW, CLOSE of what
+ *   is not here; -EBUSY CLOSE while parties or a reset wait
  *
  * A claim waits until the shard's epoch is open; one that waits may be released again.
  * REFUSED leaves a claim's ref free, and a refill's lease held with its range used up.

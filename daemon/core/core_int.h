@@ -3,6 +3,7 @@
 #ifndef DLOCK_CORE_INT_H
 #define DLOCK_CORE_INT_H
 
+#include "barrier.h"
 #include "cluster.h"
 #include "core.h"
 #include "master.h"
@@ -28,6 +29,8 @@ struct core {
 	core_nsec_t delay_at;            /* a lock-delay ends; 0: none */
 	core_nsec_t memory_at;           /* there was no memory to go on; not before this time; 0: there was */
 	uint64_t raises;
+	struct barriers barriers;
+	struct core_barrier barrier[CORE_ACTIONS_MAX];
 	uint8_t frame[CORE_ACTIONS_MAX][CORE_FRAME_MAX];
 };
 

@@ -29,6 +29,13 @@ static const uint16_t fields_of[] = {
 	[MSG_HANDOVER] = NUMBER,
 	[MSG_MARK] = NUMBER | USED | KEY,
 	[MSG_LIMIT] = NUMBER | STAMP | HELD | LIMIT | KEY,
+	[MSG_ARRIVE] = NUMBER | STAMP | SEEN | USED | HELD | WANTED | LIMIT | KEY,
+	[MSG_ENROL] = NUMBER | STAMP | HELD | KEY,
+	[MSG_ANNOUNCE] = STAMP | SEEN | KEY,
+	[MSG_GO] = STAMP | KEY,
+	[MSG_ASK] = NUMBER | STAMP | KEY,
+	[MSG_ANSWER] = NUMBER | STAMP | SEEN | ERROR | KEY,
+	[MSG_PAST] = STAMP | SEEN | KEY,
 };
 
 static const uint16_t flags_of[] = {
@@ -39,6 +46,11 @@ static const uint16_t flags_of[] = {
 	[MSG_HANDOVER] = MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
 	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT,
 	[MSG_LIMIT] = 0,
+	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_ANNOUNCE] = MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_ASK] = MSG_FLAG_RESET,
+	[MSG_ANSWER] = MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_RESET,
+	[MSG_PAST] = MSG_FLAG_PASSED | MSG_FLAG_YES,
 };
 
 /* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
@@ -159,6 +171,33 @@ static bool range_possible(struct core_range r)
 	return r.first == 0 ? r.count == 0 : range_valid(r);
 }
 
+/* Whoever is in a round, or has its verdict, names it; nobody votes or is counted twice. */
+static bool barrier_sensible(const struct msg *m)
+{
+	bool in = m->flags & MSG_FLAG_IN, told = m->flags & MSG_FLAG_TOLD, verdict = m->flags & (MSG_FLAG_PASSED | MSG_FLAG_YES);
+
+	if (m->kind < MSG_ARRIVE || m->kind > MSG_PAST)
+		return true;
+	if (m->flags & MSG_FLAG_YES && !(m->flags & MSG_FLAG_PASSED))
+		return false;
+	switch ((unsigned)m->kind) {
+	case MSG_ARRIVE:
+		return m->limit && m->used <= m->held && m->wanted <= m->held && !(in && told) && (in || told) == (m->stamp != 0) &&
+		       (in || told || !m->wanted) && (in || !(m->flags & MSG_FLAG_BREAK)) && (told || !verdict);
+	case MSG_ENROL:
+		return (m->held != 0) == (m->stamp != 0);
+	case MSG_ANNOUNCE:
+	case MSG_GO:
+	case MSG_PAST:
+		return m->stamp;
+	case MSG_ASK:
+		return (m->stamp != 0) == !(m->flags & MSG_FLAG_RESET);
+	case MSG_ANSWER:
+		return !verdict || !(m->error || m->flags & MSG_FLAG_RESET);
+	}
+	return true;
+}
+
 static bool limit_sensible(uint32_t limit)
 {
 	return limit && limit <= CORE_LIMIT_MAX;
@@ -176,7 +215,7 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (has & KEY && (!m->key_len || m->key_len > CORE_KEY_MAX || shard_of(m->key, m->key_len) != m->shard))
 		return false;
-	if (has & ERROR && (m->error >= 0 || m->error < -4095))
+	if (has & ERROR && (m->error > 0 || (!m->error && m->kind != MSG_ANSWER) || m->error < -4095))
 		return false;
 	if (m->kind == MSG_GRANT && !range_valid(m->range))
 		return false;
@@ -191,6 +230,8 @@ static bool sensible(const struct msg *m, uint16_t has)
 	if (m->kind == MSG_LIMIT && (!limit_sensible(m->limit) || !limit_sensible(m->held) || !m->stamp))
 		return false;
 	if (has & VALUE && !value_sensible(&m->value))
+		return false;
+	if (!barrier_sensible(m))
 		return false;
 	if ((has & STATEMENT) == STATEMENT) {
 		uint32_t limit = m->limit ? m->limit : MSG_WEIGHT_ALL;

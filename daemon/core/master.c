@@ -5,6 +5,7 @@
  */
 #include "master.h"
 
+#include "barrier.h"
 #include "grant.h"
 #include "range.h"
 
@@ -87,6 +88,7 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 	struct master_shard *sh = &m->shard[shard];
 	name_t next;
 
+	barriers_purge(m->barriers, shard);
 	sh->ready = sh->later = (struct name_list){ 0 };
 	m->ready &= ~shard_bit(shard);
 	m->later &= ~shard_bit(shard);
@@ -536,6 +538,7 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 			record_list(m, n);
 		record_drop_if_idle(m, n);
 	}
+	barriers_synced(m->barriers, peer, shard);
 	p->synced |= shard_bit(shard);
 	open_when_synced(m);
 	(void)s;
@@ -628,6 +631,13 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_REVOKE:
 	case MSG_LIMIT:
 	case MSG_REIGN:
+	case MSG_ARRIVE:
+	case MSG_ENROL:
+	case MSG_ANNOUNCE:
+	case MSG_GO:
+	case MSG_ASK:
+	case MSG_ANSWER:
+	case MSG_PAST:
 		(void)NEVER(true);
 		return;
 	}
@@ -673,6 +683,8 @@ static void ended_work(struct master *m, struct step *s)
 		ended_claim_drop(m, p, s->now);
 		return;
 	}
+	if (barriers_ended(m->barriers, p))
+		return;
 	if (p->link_wanted)
 		step_act(s, CORE_ACT_UNLINK)->send.session = p->id.session;
 	peers_drop(m->peers, p);

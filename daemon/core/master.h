@@ -115,7 +115,10 @@ struct master_shard {
 	core_nsec_t not_before;          /* of suspect names */
 };
 
+struct barriers;
+
 struct master {
+	struct barriers *barriers;       /* the master's side of them is done with its shards and peers */
 	struct names *names;
 	struct peers *peers;
 	struct values *values;

@@ -764,6 +764,13 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 	case MSG_RELEASE:
 	case MSG_HANDOVER:
 	case MSG_MARK:
+	case MSG_ARRIVE:
+	case MSG_ENROL:
+	case MSG_ANNOUNCE:
+	case MSG_GO:
+	case MSG_ASK:
+	case MSG_ANSWER:
+	case MSG_PAST:
 		(void)NEVER(true);
 		return;
 	}

@@ -14,6 +14,15 @@
  *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
  *   LIMIT     master -> member   the limit is `limit` now, since `stamp`; the name was opened with `held`
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
+ *   ARRIVE    member -> master   of a barrier of `limit` parties: `held` have come here, the first `used` of them voted
+ *                                yes; the first `wanted` are in round `stamp`, by the session `seen` (flag IN; BREAK: one
+ *                                of them wants out), or are told its verdict (flags TOLD, PASSED, YES; serial `seen`)
+ *   ENROL     master -> member   of arrival `number`, the first `held` are in round `stamp`; 0: none is in any
+ *   ANNOUNCE  master -> member   this is the verdict of round `stamp`; write it down, and say so
+ *   GO        master -> member   all have written it down
+ *   ASK       member -> master   what became of round `stamp`? Or, flag RESET: break the one that is forming
+ *   ANSWER    master -> member   to ASK `number`; or arrival `number` cannot be: `error`
+ *   PAST      member -> master   while syncing: this was the verdict of the last round that I know of
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
  *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
  *                                lost, and is not to be followed for `used` ns; and its value
@@ -32,7 +41,8 @@
 
 #define MSG_KINDS(X)                                                                           \
 	X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)                            \
-	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK) X(LIMIT)
+	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK) X(LIMIT)                              \
+	X(ARRIVE) X(ENROL) X(ANNOUNCE) X(GO) X(ASK) X(ANSWER) X(PAST)
 
 enum msg_kind {
 #define X(name) MSG_##name,
@@ -45,6 +55,8 @@ enum msg_kind {
 #define MSG_FLAGS(X)                                                                           \
 	X(LAST, 1)        /* SYNC: that was all */                                             \
 	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
+	X(IN, 0x8000)     /* of barriers, as said above; some bits are another's in other kinds */ \
+	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PASSED, 128) X(YES, 256) X(RESET, 512)              \
 	X(FIRST, 16)      /* SYNC: all of the shard follows */                                 \
 	X(LOST, 4)        /* GRANT, MARK: a former holder died, or was lost */                 \
 	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */ \

@@ -30,6 +30,7 @@ struct peer {
 	shard_set_t needed;              /* was listed when these were listed for: they open with it, or without it once it has ended */
 	shard_set_t hearing;             /* its sync to the present epoch has been heard from the first word on */
 	shard_set_t ask;                 /* is to be asked to sync these */
+	uint32_t barriers;               /* the same, of claims at barriers */
 	uint32_t claims;                 /* the first that the master has of it */
 	uint16_t named;                  /* so many records of others say that they do not reach it */
 	uint16_t path_next;              /* the relay asked last */

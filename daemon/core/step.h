@@ -13,6 +13,7 @@ struct step {
 	struct msg_queue *queue;
 	struct peers *peers;             /* NULL: there is only this node */
 	uint8_t (*frame)[CORE_FRAME_MAX]; /* one for each action */
+	struct core_barrier *barrier;    /* the same */
 };
 
 static inline struct core_action *step_act(struct step *s, enum core_action_kind kind)

@@ -146,6 +146,12 @@ static void act(struct node *n, const struct core_action *a)
 		assert(n->cluster.on);
 		act_cluster(n, a);
 		return;
+	case CORE_ACT_LEDGER_ARRIVE:
+	case CORE_ACT_LEDGER_BARRIER:
+	case CORE_ACT_VERDICT:
+	case CORE_ACT_RESET_DONE:
+		assert(!"no client can come to a barrier");
+		return;
 	case CORE_ACT_FATAL:
 		snprintf(n->failed, sizeof n->failed, "%s", a->node.why);
 		if (n->cluster.on)
@@ -228,6 +234,12 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->link.conn = q->conn;
 		return;
 	case CORE_EV_RESIZE:             /* of what there is no use yet */
+	case CORE_EV_ADOPT_BARRIER:
+	case CORE_EV_ADOPT_PARTY:
+	case CORE_EV_ARRIVE:
+	case CORE_EV_WITHDRAW:
+	case CORE_EV_RESET:
+	case CORE_EV_CLOSE:
 	case CORE_EV_RECV:               /* node_recv() */
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:

@@ -48,6 +48,11 @@ table() {
 	CORE_BREAK_PATH nobody is reached through a third node
 	CORE_BREAK_MEEK who is complained of does not end itself
 	CORE_BREAK_AVOID both sides of a cut go on as masters
+	CORE_BREAK_BARRIER_STEP parties go as soon as a verdict is announced
+	CORE_BREAK_BARRIER_ALONE a party that has waited for long enough concludes alone
+	CORE_BREAK_BARRIER_CARRY arrivals are carried over into a new session
+	CORE_BREAK_BARRIER_CONFIRM further arrivals of a member count before it has confirmed them
+	CORE_BREAK_BARRIER_DRIVE a verdict that one member has is not driven home by the next master
 	END
 }
 

@@ -231,6 +231,12 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 	case CORE_ACT_FATAL:
 		sim_no(s, "node %u: %s", n->id, a->node.why);
 		return;
+	case CORE_ACT_LEDGER_ARRIVE:
+	case CORE_ACT_LEDGER_BARRIER:
+	case CORE_ACT_VERDICT:
+	case CORE_ACT_RESET_DONE:
+		barrier_act(s, n, a);
+		return;
 	case CORE_ACT_LEDGER_GRANT:
 	case CORE_ACT_GRANT:
 	case CORE_ACT_LEDGER_RELEASE:
@@ -264,6 +270,18 @@ static void trace_action(struct sim *s, const struct node *n, const struct core_
 			  a->name.weight, token_epoch(a->name.range.first), (unsigned long long)token_counter(a->name.range.first),
 			  (unsigned long long)a->name.range.count, a->name.lost ? " lost" : "");
 		return;
+	case CORE_ACT_LEDGER_BARRIER:
+		sim_trace(s, "  %u %s %u state %u round %llx upto %llx ask %llx last %llx", n->id, core_action_name(a->kind), a->barrier.ref,
+			  a->barrier.record->state, (unsigned long long)a->barrier.record->now.round,
+			  (unsigned long long)a->barrier.record->upto, (unsigned long long)a->barrier.record->ask_round,
+			  (unsigned long long)a->barrier.record->last.round);
+		return;
+	case CORE_ACT_LEDGER_ARRIVE:
+	case CORE_ACT_VERDICT:
+		sim_trace(s, "  %u %s %u party %llu round %llx error %d%s%s", n->id, core_action_name(a->kind), a->barrier.ref,
+			  (unsigned long long)a->barrier.party, (unsigned long long)a->barrier.round, a->barrier.error,
+			  a->barrier.yes ? " yes" : "", a->barrier.serial ? " serial" : "");
+		return;
 	default:
 		sim_trace(s, "  %u %s", n->id, core_action_name(a->kind));
 	}
@@ -286,7 +304,10 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 			sim_trace(s, "%u %s", n->id, core_event_name(ev.kind));
 		s->counts->steps++;
 		int r = core_step(n->core, &ev, &n->actions);
-		if (r < 0 && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
+		if (ev.kind != CORE_EV_CONTINUE)
+			n->result = r;
+		bool of_barrier = ev.kind >= CORE_EV_ARRIVE && ev.kind <= CORE_EV_CLOSE;
+		if (r < 0 && !of_barrier && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
 			sim_no(s, "node %u: %s says %d", n->id, core_event_name(ev.kind), r);
 		for (unsigned i = 0; i < n->actions.n; i++) {
 			if (sim_wild(s) && sim_random(s, 40000) == 0) {
@@ -307,6 +328,8 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 	if (n->depth == 0 && n->generation == generation) {
 		n->depth++;
 		slots_pump(s, n);
+		if (n->core)
+			parties_pump(s, n);
 		n->depth--;
 	}
 }
@@ -386,10 +409,14 @@ void node_start(struct sim *s, struct node *n, bool adopt)
 		ev.start.incarnation = 1;
 	}
 	sim_trace(s, "%u starts%s", n->id, ev.start.deadline ? " and adopts" : "");
-	node_give(s, n, &ev);
+	barriers_adopt(s, n, adopt);
+	if (n->core)
+		node_give(s, n, &ev);
 	n->depth = 0;
 	if (n->core)
 		slots_pump(s, n);
+	if (n->core)
+		parties_pump(s, n);
 }
 
 static void restart(struct sim *s, struct event *e)
@@ -446,6 +473,7 @@ void node_host_crash(struct sim *s, struct node *n, uint64_t span)
 	n->deadline = 0;
 	memset(n->ledger, 0, sizeof n->ledger);
 	clients_kill(s, n);
+	parties_kill(s, n);
 	sim_trace(s, "%u: the host dies", n->id);
 	sim_after(s, span, restart, n, false, 0);
 }

@@ -21,6 +21,9 @@
 #define NODES_MAX 50
 #define NAMES_MAX 24
 #define CLIENTS_MAX 3            /* a node's */
+#define BARRIERS_MAX 2
+#define PARTIES_MAX 3            /* a node's */
+#define ROWS_MAX 64
 #define MSEC 1000000ull
 #define SEC (1000 * MSEC)
 
@@ -48,7 +51,9 @@ enum run_kind {
 	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
-	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged)
+	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
+	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) \
+	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged)
 
 struct sim_counts {
 #define X(name) uint64_t name;
@@ -107,6 +112,42 @@ struct ledger_entry {
 	bool lost;
 };
 
+/* One that waits at a barrier, or will. */
+struct party {
+	uint64_t id;                     /* of its arrival; 0: it is elsewhere */
+	uint64_t generation;
+	uint64_t out_at;                 /* it has lost patience then; 0: not yet */
+	unsigned barrier;
+	uint32_t parties;
+	bool yes;
+};
+
+/* The daemon's, of an arrival. */
+struct barrier_row {
+	uint64_t id, order;
+	unsigned barrier;
+	bool yes;
+	bool out_told;                   /* the core knows that it wants out */
+};
+
+enum party_result { PARTY_PENDING, PARTY_PASSED, PARTY_BROKEN, PARTY_LOST };
+
+struct judge_party {
+	unsigned barrier;
+	uint32_t parties;
+	bool yes;
+	enum party_result result;
+	uint64_t round;                  /* in which it is, as its ledger last said; 0: in none */
+	uint64_t told_of;                /* whose verdict it was told */
+};
+
+struct judge_round {
+	unsigned barrier;
+	uint64_t round;
+	bool known, passed, yes;
+	unsigned serials;
+};
+
 struct node;
 struct sim;
 struct event;
@@ -148,6 +189,11 @@ struct node {
 	struct ledger_entry ledger[NAMES_MAX];
 	struct slot slot[NAMES_MAX];
 	struct client client[CLIENTS_MAX];
+	struct party party[PARTIES_MAX];
+	struct barrier_row row[ROWS_MAX];
+	unsigned rows_n;
+	struct core_barrier barrier[BARRIERS_MAX]; /* the ledger's */
+	int result;                      /* of the last step */
 	uint64_t wants[NODES_MAX * 4];   /* sessions to keep links to */
 	unsigned wants_n;
 	uint64_t think_max;              /* between two of a client's turns */
@@ -214,6 +260,16 @@ struct sim {
 	bool star;                       /* all speak through one, whose connections flap */
 	unsigned cut_alone;              /* one node reaches nobody, all others each other; NODES_MAX: another shape */
 	uint64_t cut_since;              /* of the present parts; 0: the network is whole */
+	uint64_t barrier_rng;
+	unsigned barriers;               /* 0: this run has none */
+	struct {
+		char key[16];
+		uint32_t parties;
+	} barrier[BARRIERS_MAX];
+	struct judge_party *arrivals;    /* by id - 1 */
+	uint64_t arrivals_n, arrivals_max;
+	struct judge_round *rounds;
+	size_t rounds_n, rounds_max;
 	bool faults;                     /* they may still happen */
 	uint64_t healed_at;
 	enum run_kind kind;
@@ -300,6 +356,15 @@ void left_death(struct sim *s, struct node *n, const struct client *c);
 struct core_value left_give(struct slot *sl, bool *ret_died, uint8_t bytes[CORE_VALUE_MAX]);
 void left_granted(struct sim *s, struct slot *sl, const struct core_action *a);
 void left_adopt(struct slot *sl, const struct ledger_entry *l);
+
+/* barrier.c */
+void barriers_draw(struct sim *s);
+void barriers_adopt(struct sim *s, struct node *n, bool ledger);
+void barrier_act(struct sim *s, struct node *n, const struct core_action *a);
+void parties_start(struct sim *s, struct node *n);
+void parties_kill(struct sim *s, struct node *n);
+void parties_pump(struct sim *s, struct node *n);
+void judge_barriers_end(struct sim *s);
 
 /* judge.c */
 void judge_grant(struct sim *s, struct node *n, const struct core_action *a);

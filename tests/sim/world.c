@@ -161,6 +161,7 @@ static void begins(struct sim *s, struct event *e)
 	if (!e->node->core)
 		node_start(s, e->node, false);
 	clients_start(s, e->node);
+	parties_start(s, e->node);
 	sim_event_free(s, e);
 }
 
@@ -204,6 +205,7 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	s->calm = s->kind == RUN_CALM;
 	s->cuts_judged = s->kind == RUN_CUTS && sim_chance(s, 60);
 	conf_draw(s);
+	barriers_draw(s);
 	net_start(s);
 	for (unsigned i = 0, spread = sim_chance(s, 60); i < s->nodes; i++) {
 		if (sim_wild(s) && sim_chance(s, 20))
@@ -219,6 +221,7 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	}
 	if (!s->verdict[0])
 		judge_end(s);
+	judge_barriers_end(s);
 	ok = !s->verdict[0];
 	snprintf(ret_verdict, 200, "%s", s->verdict);
 	sim_done(s);

@@ -132,6 +132,14 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_RESIZE:
 		trace(r, " %u %u", ev->resize.ref, ev->resize.limit);
 		break;
+	case CORE_EV_ADOPT_BARRIER:
+	case CORE_EV_ADOPT_PARTY:
+	case CORE_EV_ARRIVE:
+	case CORE_EV_WITHDRAW:
+	case CORE_EV_RESET:
+	case CORE_EV_CLOSE:
+		trace(r, " %u party %" PRIu64, ev->barrier.ref, ev->barrier.party);
+		break;
 	case CORE_EV_LINK_UP:
 	case CORE_EV_LINK_DOWN:
 	case CORE_EV_RECV:
@@ -211,6 +219,28 @@ static void trace_action(struct rig *r, const struct core_action *a)
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
 		trace(r, " %u %u", a->name.ref, a->name.weight);
+		break;
+	case CORE_ACT_LEDGER_ARRIVE:
+		trace(r, " %u party %" PRIu64 " order %" PRIu64 "%s", a->barrier.ref, a->barrier.party, a->barrier.order,
+		      a->barrier.yes ? " yes" : " no");
+		break;
+	case CORE_ACT_LEDGER_BARRIER: {
+		static const char *const states[] = { "out", "in", "told" };
+		const struct core_barrier *x = a->barrier.record;
+
+		trace(r, " %u %s of %u", a->barrier.ref, states[x->state], x->parties);
+		if (x->state != CORE_BARRIER_OUT)
+			trace(r, " round %u:%" PRIu64 " upto %" PRIu64, token_epoch(x->now.round), token_counter(x->now.round), x->upto);
+		break;
+	}
+	case CORE_ACT_VERDICT:
+		trace(r, " %u party %" PRIu64 " round %u:%" PRIu64 " %s%s%s", a->barrier.ref, a->barrier.party,
+		      token_epoch(a->barrier.round), token_counter(a->barrier.round),
+		      a->barrier.error ? rig_errno_name(a->barrier.error) : "passed", a->barrier.yes ? " yes" : "",
+		      a->barrier.serial ? " serial" : "");
+		break;
+	case CORE_ACT_RESET_DONE:
+		trace(r, " %u", a->barrier.ref);
 		break;
 	case CORE_ACT_TIMER:
 		trace(r, " in %" PRIu64 " ms", (a->timer.when - r->now) / 1000000);

@@ -288,7 +288,14 @@ static void do_action(struct world *w, const struct core_action *a)
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
 	case CORE_ACT_DRAINED:
-		judge(w, false, "something that only a node among others does");
+	case CORE_ACT_RELAYED:
+	case CORE_ACT_COMPLAINT:
+	case CORE_ACT_CUT_OFF:
+	case CORE_ACT_LEDGER_ARRIVE:
+	case CORE_ACT_LEDGER_BARRIER:
+	case CORE_ACT_VERDICT:
+	case CORE_ACT_RESET_DONE:
+		judge(w, false, "something that only a node among others does, or that nobody asked for");
 		return;
 	case CORE_ACT_FATAL:
 		w->counts->fatal++;

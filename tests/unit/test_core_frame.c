@@ -16,14 +16,31 @@
 
 #define KEY "default/a"
 
+/* What a barrier's frame says cannot be what a lock's says. */
+static void barrier_of(struct msg *m)
+{
+	m->limit = 5;
+	m->held = 3;
+	m->wanted = 2;
+	m->used = 1;
+	if (m->kind == MSG_ARRIVE)
+		m->flags = MSG_FLAG_TOLD;
+	if (m->kind == MSG_ARRIVE || m->kind == MSG_ANNOUNCE || m->kind == MSG_PAST)
+		m->flags |= MSG_FLAG_PASSED | MSG_FLAG_YES;
+}
+
 static struct frame frame_of(enum msg_kind kind)
 {
-	return (struct frame){ .conn = 0x1122334455667788, .msg = {
+	struct frame f = { .conn = 0x1122334455667788, .msg = {
 		.kind = kind, .shard = (uint8_t)shard_of(KEY, 9), .key = KEY, .key_len = 9,
 		.from = { 0x0102030405060708, 9 }, .epoch = 5, .held = 1, .wanted = MSG_WEIGHT_ALL, .limit = MSG_WEIGHT_ALL,
 		.number = 77, .limit_stamp = token_make(5, 9), .present = 4, .resize = 7,
 		.stamp = token_make(5, 3), .seen = token_make(5, 4), .used = 6,
 		.range = { token_make(5, 4), 100 }, .error = -EINVAL } };
+
+	if (kind >= MSG_ARRIVE && kind <= MSG_PAST)
+		barrier_of(&f.msg);
+	return f;
 }
 
 static struct frame permits(enum msg_kind kind)
@@ -71,9 +88,11 @@ static void there_and_back(void **state)
 		[MSG_SYNC] = 92 + 9, [MSG_CLAIM] = 92 + 9, [MSG_RELEASE] = 56 + 9, [MSG_STAMP] = 48 + 9, [MSG_GRANT] = 68 + 9,
 		[MSG_REFUSED] = 44 + 9, [MSG_RELEASED] = 40 + 9, [MSG_REVOKE] = 52 + 9, [MSG_REIGN] = 32, [MSG_MARK] = 48 + 9,
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
+		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 48 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
+		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_LIMIT; kind++) {
+	for (unsigned kind = 0; kind <= MSG_PAST; kind++) {
 		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
 		both_ways(&f, sizes[kind]);
@@ -167,6 +186,19 @@ static void nonsense(void **state)
 	f = frame_of(MSG_GRANT), f.msg.range = (struct core_range){ 0 }, refused(&f, -EBADMSG);
 	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_UPGRADE, refused(&f, -EBADMSG);
 	f = frame_of(MSG_REFUSED), f.msg.error = 1, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.limit = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.used = 4, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.wanted = 4, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.stamp = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.flags = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.flags = MSG_FLAG_TOLD | MSG_FLAG_IN, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.flags = MSG_FLAG_IN | MSG_FLAG_PASSED, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ARRIVE), f.msg.flags = MSG_FLAG_TOLD | MSG_FLAG_BREAK, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ENROL), f.msg.held = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ANNOUNCE), f.msg.flags = MSG_FLAG_YES, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GO), f.msg.stamp = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ASK), f.msg.flags = MSG_FLAG_RESET, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ANSWER), f.msg.flags = MSG_FLAG_PASSED, refused(&f, -EBADMSG);
 	f = frame_of(MSG_REIGN), f.msg.shard = 64, refused(&f, -EBADMSG);
 	struct core_value v = { CORE_VALUE_KNOWN, 1, 1, token_make(5, 4), "x" };
 	f = frame_of(MSG_STAMP), f.msg.value = v, refused(&f, -EBADMSG);
@@ -176,7 +208,7 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_LIMIT + 1;
+	bytes[3] = MSG_PAST + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 0, 6 }, 2), -EBADMSG);

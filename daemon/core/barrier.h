@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Barrier rounds: a round opens when as many parties have come as the barrier has.
+ *
+ * What must hold: all parties of a round that get a verdict get the same one, whoever dies; it is "passed"
+ * only with as many as there should be, and then says the AND of exactly their votes; one party of a round
+ * is told that it is the serial one; nobody concludes alone.
+ *
+ * The member counts the parties of its node, in the order of their arrival, and states totals. The master puts
+ * the first of them into the round that is forming (ENROL), and a member that is in a round has that in
+ * its ledger and says so. Then and only then does the master count it. So a round that has passed, or broken,
+ * has as its parties those who say that they are in it, and a later master needs nobody's list of them.
+ *
+ *   of a member:  OUT --ENROL--> IN --ANNOUNCE--> TOLD --GO--> OUT       each in the ledger before it is said
+ *                      <--ENROL 0--'
+ *
+ *   of a master:  forming --all there, or one wants out or is gone--> announced --all are TOLD--> forming, the next
+ *
+ * GO is said only when every live member of the round has its verdict in the ledger. So as long as one of them
+ * has none, nobody has acted on it; and as soon as one has acted, all have it, and every later master completes
+ * just that verdict. A round in which a member says it is, and of which nobody has a verdict, has none: a later
+ * master breaks it if somebody wants out of it or its own master has gone (with whom parties may have gone that
+ * nobody else knows of), and else lets its parties into a new one.
+ *
+ * Whoever waits and is not IN may go at once, since no verdict can include it until its member confirms. Whoever is
+ * IN asks (flag BREAK), and waits for the verdict. A session that ends takes its arrivals with it; if some were
+ * IN or TOLD, the next session ASKs what became of that round.
+ *
+ * Names of barriers are in a table of their own, so those of locks cost nothing more.
+ */
+#ifndef DLOCK_CORE_BARRIER_H
+#define DLOCK_CORE_BARRIER_H
+
+#include "msg.h"
+#include "names.h"
+#include "peers.h"
+#include "pool.h"
+#include "shard.h"
+#include "step.h"
+
+struct member;
+struct master;
+
+/* --- The member's --- */
+
+/* Who has a result is handed it soon, and is not counted any more. */
+struct barrier_party {
+	uint64_t order;
+	uint64_t id;                     /* the caller's */
+	uint64_t round;                  /* of its result */
+	uint32_t next;                   /* of the barrier's, by order */
+	int error;                       /* its result */
+	bool yes;                        /* its vote */
+	bool gives_up;                   /* asks to be let go */
+	bool settled;                    /* has a result */
+	bool all_yes, serial;            /* its result, too */
+};
+
+struct barrier {
+	struct core_barrier rec;         /* as in the ledger, or to be written next */
+	uint64_t number;                 /* of the present statement */
+	uint64_t ask_number, reset_number; /* of what is asked; 0: nothing */
+	name_t name;
+	core_ref_t ref;
+	uint32_t next, prev;             /* of all */
+	uint32_t parties, last;          /* who have come, by order */
+	uint32_t settled;                /* so many of them have results */
+	uint32_t due_next;
+	bool due;                        /* in the list of what is to be handed over or written */
+	bool write;                      /* the record, after that */
+	bool going;                      /* GO has come: OUT as soon as all have their results */
+	bool answered;                   /* nothing is asked any more, as soon as all have their results */
+};
+
+/* --- The master's --- */
+
+/* What one member has said of a barrier, and what it has been told. */
+struct barrier_claim {
+	name_t name;
+	uint32_t next;                   /* of the round's, in order of arrival */
+	uint32_t peer_next, peer_prev;   /* of the peer's */
+	uint64_t number;
+	uint64_t round;                  /* IN, TOLD */
+	uint64_t by;                     /* IN */
+	uint64_t ask, ask_number;        /* a round that it asks for */
+	uint64_t reset_number;           /* it asks for a break */
+	uint32_t held, in, yes;          /* have come; of those, are in `round`; the first that voted yes */
+	uint32_t limit;
+	uint32_t enrolled;               /* so many shall be in the round that is forming */
+	uint32_t said;                   /* so many ENROL has named, since the last statement */
+	uint16_t peer;
+	uint16_t conn;                   /* the connection in which it was last stated */
+	uint8_t state;                   /* enum core_barrier_state */
+	bool wants_out;
+	bool said_enrol, said_announce, said_go; /* since the last statement */
+	uint64_t said_round;             /* in ENROL */
+};
+
+struct barrier_round {
+	name_t name;
+	name_t shard_next, shard_prev;   /* all of the shard */
+	name_t ready_next;
+	name_t idle_next, idle_prev;     /* nobody is here, but the last verdict is known */
+	uint32_t claims;
+	uint32_t limit;
+	uint64_t round;                  /* forming or announced; 0: neither */
+	uint64_t was;                    /* the round of an earlier reign whose parties `round` took over */
+	uint64_t dead;                   /* a round of an earlier reign, of which somebody has gone */
+	struct core_verdict verdict;     /* announced */
+	struct core_verdict last;
+	bool announced;
+	bool known;                      /* all have synced, and what they said of earlier reigns is settled */
+	bool breaks;                     /* somebody of `round` has gone */
+	bool ready, idle;
+};
+
+/* So many last verdicts are kept of barriers that nobody waits at. */
+#define BARRIER_IDLE_MAX 1024
+
+struct barrier_shard {
+	name_t rounds;
+	name_t ready_first, ready_last;
+	uint64_t count;                  /* rounds of this epoch */
+};
+
+struct barriers {
+	const struct core_memory *mem;
+	struct member *member;
+	struct master *master;
+	struct peers *peers;
+	struct names names;              /* made with the first one */
+	struct pool records, parties, rounds, claims;
+	uint64_t number;                 /* the last that was given to an arrival, a statement or a question */
+	uint32_t all, due_first, due_last;
+	uint32_t cursor;                 /* of the walk that tells them while syncing */
+	shard_set_t told;                /* of the shards that are being synced, these barriers have been told */
+	bool walking;
+	shard_set_t ready;
+	struct barrier_shard shard[CORE_SHARDS];
+	name_t idle_first, idle_last;
+	uint32_t idle;
+};
+
+void barriers_init(struct barriers *b, const struct core_memory *mem, struct member *member, struct master *master,
+		   struct peers *peers);
+void barriers_done(struct barriers *b);
+
+/* Room for one more of everything. -ENOMEM */
+int barriers_reserve(struct barriers *b);
+
+/* Member. The session has begun: what was adopted of another is asked for. */
+void barriers_begin(struct barriers *b);
+
+/* Arrivals end with their session. */
+void barriers_lapse(struct barriers *b);
+
+/* The events ADOPT_BARRIER to CLOSE, with core_step()'s errors. */
+int barriers_event(struct barriers *b, const struct core_event *ev, struct step *s);
+
+/* Tells what is to be told between the leases of the shards being synced and the end of that. 0: all is told. -ENOMEM */
+int barriers_sync(struct barriers *b, struct step *s);
+
+void barriers_member_receive(struct barriers *b, const struct msg *m, struct step *s);
+bool barriers_member_work(struct barriers *b, struct step *s);
+
+/* Master; nothing if b is NULL. Called by master.c for a shard, a peer that has ended (one claim a time; false: none is left), and a sync. */
+void barriers_purge(struct barriers *b, unsigned shard);
+bool barriers_ended(struct barriers *b, struct peer *p);
+void barriers_synced(struct barriers *b, unsigned peer, unsigned shard);
+
+void barriers_master_receive(struct barriers *b, const struct msg *m, struct step *s);
+bool barriers_master_work(struct barriers *b, struct step *s);
+bool barriers_busy(const struct barriers *b);
+
+#endif
