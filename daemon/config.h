@@ -5,7 +5,7 @@
  *
  *	[Node]		Name=, SpacesOnDemand=, Listen=, Address=, Master=, Burst=, BurstTime=
  *	[Cluster]	Name=, Store=, TTL=, Key=, Cert=, CertKey=, CA=, CRL=,
- *			StoreUser=, StorePassword=, StoreCA=, StoreCert=, StoreCertKey=
+ *			StoreUser=, StorePasswordFile=, StoreCA=, StoreCert=, StoreCertKey=
  *	[Space NAME]	Owner=, Group=, Mode=		one section for each space
  *
  * A comment begins with # or ;, at the start of a line or after white space. An empty value means

@@ -21,7 +21,7 @@ static int check_alone(const struct config *c, struct config_messages *m)
 		{ "[Node] Listen", CONFIG_LISTEN }, { "[Node] Address", CONFIG_ADDRESS }, { "[Cluster] Key", CONFIG_KEY },
 		{ "[Cluster] Cert", CONFIG_CERT }, { "[Cluster] CertKey", CONFIG_CERT_KEY }, { "[Cluster] CA", CONFIG_CA },
 		{ "[Cluster] CRL", CONFIG_CRL }, { "[Cluster] StoreUser", CONFIG_STORE_USER },
-		{ "[Cluster] StorePassword", CONFIG_STORE_PASSWORD }, { "[Cluster] StoreCA", CONFIG_STORE_CA },
+		{ "[Cluster] StorePasswordFile", CONFIG_STORE_PASSWORD }, { "[Cluster] StoreCA", CONFIG_STORE_CA },
 		{ "[Cluster] StoreCert", CONFIG_STORE_CERT }, { "[Cluster] StoreCertKey", CONFIG_STORE_CERT_KEY },
 	};
 	int r = 0;

@@ -282,7 +282,7 @@ static int set_kept(struct parser *p, const char *key, const char *value)
 
 static const struct { const char *key; enum config_text which; } files[] = {
 	{ "Key", CONFIG_KEY }, { "Cert", CONFIG_CERT }, { "CertKey", CONFIG_CERT_KEY }, { "CA", CONFIG_CA },
-	{ "CRL", CONFIG_CRL }, { "StorePassword", CONFIG_STORE_PASSWORD }, { "StoreCA", CONFIG_STORE_CA },
+	{ "CRL", CONFIG_CRL }, { "StorePasswordFile", CONFIG_STORE_PASSWORD }, { "StoreCA", CONFIG_STORE_CA },
 	{ "StoreCert", CONFIG_STORE_CERT }, { "StoreCertKey", CONFIG_STORE_CERT_KEY },
 };
 
@@ -420,7 +420,7 @@ static const struct key cluster_keys[] = {
 	{ "CA", set_file },
 	{ "CRL", set_file },
 	{ "StoreUser", set_kept },
-	{ "StorePassword", set_file },
+	{ "StorePasswordFile", set_file },
 	{ "StoreCA", set_file },
 	{ "StoreCert", set_file },
 	{ "StoreCertKey", set_file },
