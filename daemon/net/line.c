@@ -151,7 +151,6 @@ void line_up(struct line *l)
 	if (l->phase == LINE_DEAD || p->dead)    /* by what the report led to */
 		return;
 	p->up = l;
-	p->fails = 0;
 	p->connects++;
 	p->error[0] = 0;
 	p->said = 0;
@@ -174,6 +173,8 @@ static void down(struct peer *p)
 	struct net *n = p->net;
 	struct line *l = p->up;
 
+	/* What breaks as soon as it is there is not tried again at once. */
+	p->fails = loop_now(n->loop) - p->since < n->silence ? p->fails + 1 : 0;
 	p->up = NULL;
 	p->down = l->conn;
 	p->bytes_in += l->wire->bytes_in;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define PROBE_MIN (100 * NSEC_PER_MSEC)
+#define PROBE_MIN (300 * NSEC_PER_MSEC)   /* a busy host is not a dead one */
 #define PROBE_ROUNDS 8
 
 static void store(uint8_t *p, unsigned n, uint64_t v)

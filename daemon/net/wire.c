@@ -213,8 +213,19 @@ static void unlink_ending(struct wire *w)
 
 	while (*at && *at != w)
 		at = &(*at)->next;
-	if (*at)
+	if (*at) {
 		*at = w->next;
+		w->all->ending_n--;
+	}
+}
+
+static void oldest_free(struct wires *ws)
+{
+	struct wire *w = ws->ending;
+
+	while (w->next)
+		w = w->next;
+	wire_free(w, true);
 }
 
 void wire_free(struct wire *w, bool reset)
@@ -254,6 +265,9 @@ void wire_end(struct wire *w)
 	}
 	if (w->tls && w->state == WIRE_OPEN && !w->clear.first)
 		tls_bye(w->tls);
+	if (w->all->ending_n == WIRE_ENDING_MAX)
+		oldest_free(w->all);
+	w->all->ending_n++;
 	w->state = WIRE_ENDING;
 	w->owner = NULL;
 	w->next = w->all->ending;

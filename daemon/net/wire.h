@@ -29,6 +29,7 @@ struct wire;
 #define WIRE_CHUNK 16128         /* bytes: in TLS, one record with what it adds */
 #define WIRE_POOL 64             /* chunks kept for the next who needs one */
 #define WIRE_LINGER NSEC_PER_SEC /* for the last words to arrive */
+#define WIRE_ENDING_MAX 256      /* that linger: the oldest does not, if there are more */
 #define WIRE_WHY_MAX 512
 
 enum wire_state { WIRE_CONNECTING, WIRE_SECURING, WIRE_OPEN, WIRE_BROKEN, WIRE_ENDING, WIRE_DEAD };
@@ -51,7 +52,8 @@ struct wires {
 	uint32_t queue_max;
 	struct loop_bytes *pool;
 	unsigned pool_n;
-	struct wire *ending, *dead;
+	struct wire *ending, *dead;      /* ending: the latest first */
+	unsigned ending_n;
 	struct loop_defer reap;
 };
 

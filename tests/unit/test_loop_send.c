@@ -108,6 +108,27 @@ static void much_is_sent_byte_for_byte_to_a_slow_reader(void **state)
 	close(fds[1]);
 }
 
+/* A socket that takes no more is waited for, not asked again and again, also if it is non-blocking. */
+static void full_socket_costs_nothing(void **state)
+{
+	struct loop_send *s;
+	struct sent seen = { 0 };
+	nsec_t before;
+	int fds[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+	assert_int_equal(loop_send_open(loop, fds[0], see_sent, &seen, &s), 0);
+	loop_send(s, some_bytes(MUCH), false);
+	run_turns();
+	before = cpu_time();
+	assert_int_equal(run_for(300 * NSEC_PER_MSEC), 99);
+	assert_true(cpu_time() - before < 30 * NSEC_PER_MSEC);
+	assert_int_equal(seen.calls, 0);
+	loop_send_stop(s);
+	close_all(fds, 2);
+}
+
 static void more_senders_than_can_be_quiet_all_send(void **state)
 {
 	enum { N = 300 };
@@ -212,6 +233,7 @@ int main(void)
 		story("what the kernel takes at once wakes nobody, unless its end is waited for",
 			what_the_kernel_takes_at_once_wakes_nobody),
 		story("3 MiB are sent byte for byte to a slow reader", much_is_sent_byte_for_byte_to_a_slow_reader),
+		story("a socket that is full is waited for", full_socket_costs_nothing),
 		story("more senders than can be quiet all send", more_senders_than_can_be_quiet_all_send),
 		story("sends that are stopped, at every stage, give their bytes back", stopped_sends_give_their_bytes_back),
 		story("a broken connection is an error", broken_connection_is_an_error),
