@@ -19,6 +19,7 @@
 #define ROUNDS		64	/* of events, in one http_ready() */
 #define KEEPALIVE_S	3	/* seconds of silence until a connection is probed, and between probes */
 #define KEEPALIVE_N	3
+#define CA_CACHE_S	60L	/* seconds after which a file of authorities is read anew */
 
 http_ms http_now(void)
 {
@@ -249,7 +250,7 @@ static bool set_tls(struct http_call *c)
 
 	return set(SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) && (!t->ca || set(CAINFO, t->ca)) &&
 	       (!t->ca || set(CAPATH, NULL)) && (!t->cert || set(SSLCERT, t->cert)) &&
-	       (!t->key || set(SSLKEY, t->key)) && set(SSL_VERIFYPEER, 1L) && set(SSL_VERIFYHOST, 2L);
+	       (!t->key || set(SSLKEY, t->key)) && set(CA_CACHE_TIMEOUT, CA_CACHE_S) && set(SSL_VERIFYPEER, 1L) && set(SSL_VERIFYHOST, 2L);
 }
 
 /* Nothing of the environment or of files in the home directory has a say: no proxy, no .netrc. */
