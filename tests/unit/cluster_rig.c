@@ -197,6 +197,8 @@ static void send_act(struct crig *r, unsigned node, const struct core_action *a)
 	count(r, node, a->send.bytes, a->send.n);
 	if (to < 0 || r->conn[node][to] != a->send.conn || !a->send.conn || r->node[to].stopped)
 		return;
+	if (r->lose[((const uint8_t *)a->send.bytes)[3]] & 1u << to)
+		return;
 	struct crig_event *e = later(r, (unsigned)to, CORE_EV_RECV);
 	memcpy(e->bytes, a->send.bytes, a->send.n);
 	e->ev.recv.conn = a->send.conn;
@@ -282,6 +284,13 @@ static void act(struct crig *r, unsigned node, const struct core_action *a)
 		break;
 	case CORE_ACT_FATAL:
 		fail_msg("node %u: %s", node, a->node.why);
+		break;
+	case CORE_ACT_LEDGER_ARRIVE:
+	case CORE_ACT_LEDGER_BARRIER:
+	case CORE_ACT_VERDICT:
+	case CORE_ACT_RESET_DONE:
+		if (r->barrier)
+			r->barrier(r, node, a);
 		break;
 	default:
 		break;

@@ -60,6 +60,8 @@ struct crig {
 	struct crig_event *first, **end;
 	unsigned frames[256];            /* sent, by kind; of the inner frame, if it is relayed */
 	unsigned relayed_frames;
+	unsigned lose[256];              /* frames of this kind to these nodes (bit i: node i) vanish */
+	void (*barrier)(struct crig *r, unsigned node, const struct core_action *a); /* NULL: nobody cares */
 	unsigned syncs_of_no_name[CRIG_NODES];   /* FIRST and LAST, by sender */
 	unsigned syncs_of_names[CRIG_NODES];
 };

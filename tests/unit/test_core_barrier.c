@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Barriers, story by story: what each party is told. Node 0 masters the barrier, unless it is said otherwise;
+ * the parties are at the nodes 1 to 3. What is lost is lost with its connection, which then breaks.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster_rig.h"
+#include "core_rig.h"
+
+#include <cmocka.h>
+
+#define NONE 1                   /* no verdict yet */
+#define MS (CRIG_SECOND / 1000)
+#define PARTIES 32
+
+/* By party; and what the ledger of each node has. */
+static struct told {
+	int error;
+	bool yes, serial;
+	unsigned node;
+	uint64_t order;
+	bool vote;
+} told[PARTIES];
+static struct core_barrier ledger[CRIG_NODES];
+static unsigned resets;
+
+static void barrier_act(struct crig *r, unsigned node, const struct core_action *a)
+{
+	struct told *t = &told[a->barrier.party];
+
+	(void)r;
+	switch (a->kind) {
+	case CORE_ACT_LEDGER_ARRIVE:
+		t->node = node;
+		t->order = a->barrier.order;
+		t->vote = a->barrier.yes;
+		break;
+	case CORE_ACT_LEDGER_BARRIER:
+		ledger[node] = *a->barrier.record;
+		break;
+	case CORE_ACT_VERDICT:
+		assert_int_equal(t->error, NONE);
+		t->error = a->barrier.error;
+		t->yes = a->barrier.yes;
+		t->serial = a->barrier.serial;
+		t->order = 0;
+		break;
+	default:
+		resets++;
+	}
+}
+
+static struct crig rig;
+static char key[16];
+
+static struct crig *begin(unsigned nodes)
+{
+	crig_init(&rig, nodes);
+	rig.barrier = barrier_act;
+	crig_key(&rig, 0, 0, key);
+	for (unsigned i = 0; i < PARTIES; i++)
+		told[i] = (struct told){ .error = NONE };
+	memset(ledger, 0, sizeof ledger);
+	resets = 0;
+	return &rig;
+}
+
+static struct core_event event_of(enum core_event_kind kind, uint64_t party)
+{
+	struct core_event ev = { .kind = kind };
+
+	ev.barrier.ref = 9;
+	ev.barrier.key = key;
+	ev.barrier.key_len = (uint16_t)strlen(key);
+	ev.barrier.parties = 3;
+	ev.barrier.party = party;
+	ev.barrier.yes = true;
+	return ev;
+}
+
+static void arrives(struct crig *r, unsigned node, uint64_t party)
+{
+	struct core_event ev = event_of(CORE_EV_ARRIVE, party);
+
+	assert_int_equal(crig_give(r, node, &ev), 0);
+}
+
+static void arrives_no(struct crig *r, unsigned node, uint64_t party)
+{
+	struct core_event ev = event_of(CORE_EV_ARRIVE, party);
+
+	ev.barrier.yes = false;
+	assert_int_equal(crig_give(r, node, &ev), 0);
+}
+
+static void withdraws(struct crig *r, unsigned node, uint64_t party)
+{
+	struct core_event ev = event_of(CORE_EV_WITHDRAW, party);
+
+	assert_int_equal(crig_give(r, node, &ev), 0);
+}
+
+/* The connection breaks, and there is another. */
+static void reconnect(struct crig *r, unsigned a, unsigned b)
+{
+	crig_block(r, a, b, true);
+	crig_block(r, a, b, false);
+	crig_run(r, 50 * MS);
+}
+
+static void all_told(unsigned from, unsigned to, int error, unsigned serials)
+{
+	for (unsigned i = from; i <= to; i++) {
+		assert_int_equal(told[i].error, error);
+		serials -= told[i].serial;
+	}
+	assert_int_equal(serials, 0);
+}
+
+static void passes(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	arrives(r, 1, 1);
+	arrives_no(r, 2, 2);
+	crig_run(r, 20 * MS);
+	all_told(1, 3, NONE, 0);
+	arrives(r, 3, 3);
+	crig_run(r, 20 * MS);
+	all_told(1, 3, 0, 1);
+	assert_false(told[1].yes || told[2].yes || told[3].yes);
+
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, 10 + i);
+	crig_run(r, 20 * MS);
+	all_told(11, 13, 0, 1);
+	assert_true(told[11].yes && told[12].yes && told[13].yes);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_OUT);
+	struct core_event ev = event_of(CORE_EV_CLOSE, 0);
+	assert_int_equal(crig_give(r, 1, &ev), 0);
+	assert_int_equal(crig_give(r, 1, &ev), -ENOENT);
+	crig_done(r);
+}
+
+static void more_than_expected(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	/* Two of node 1 are in, its third and fourth wait: and vote in the next round only. */
+	arrives(r, 2, 5);
+	crig_run(r, 20 * MS);
+	arrives(r, 1, 1);
+	arrives(r, 1, 2);
+	arrives_no(r, 1, 3);
+	arrives(r, 1, 4);
+	crig_run(r, 20 * MS);
+	all_told(1, 2, 0, 1);
+	assert_int_equal(told[5].error, 0);
+	assert_true(told[1].yes && told[5].yes);
+	all_told(3, 4, NONE, 0);
+	arrives(r, 3, 6);
+	crig_run(r, 20 * MS);
+	assert_int_equal(told[6].error, 0);
+	assert_false(told[6].yes);
+	all_told(3, 4, 0, !told[6].serial);
+	crig_done(r);
+}
+
+static void gives_up(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	arrives(r, 1, 1);
+	arrives(r, 2, 2);
+	crig_run(r, 20 * MS);
+	withdraws(r, 1, 1);
+	assert_int_equal(told[1].error, NONE);           /* it asks, and waits */
+	struct core_event ev = event_of(CORE_EV_WITHDRAW, 1);
+	assert_int_equal(crig_give(r, 1, &ev), -EALREADY);
+	crig_run(r, 20 * MS);
+	all_told(1, 1, -ETIMEDOUT, 0);
+	all_told(2, 2, -EPIPE, 0);
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, 10 + i);
+	crig_run(r, 20 * MS);
+	all_told(11, 13, 0, 1);
+
+	/* Whoever is in no round may go at once, though the master hears nothing. */
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 1)
+			crig_block(r, 1, i, true);
+	arrives(r, 1, 21);
+	withdraws(r, 1, 21);
+	all_told(21, 21, -ETIMEDOUT, 0);
+	crig_done(r);
+}
+
+static void verdict_came_first(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	r->lose[MSG_ANNOUNCE] = 1u << 1;
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, i);
+	crig_run(r, 20 * MS);
+	all_told(1, 3, NONE, 0);                         /* nobody goes before all have it */
+	assert_int_equal(ledger[2].state, CORE_BARRIER_TOLD);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_IN);
+	withdraws(r, 1, 1);
+	withdraws(r, 2, 2);
+	crig_run(r, 20 * MS);
+	all_told(1, 3, NONE, 0);
+	r->lose[MSG_ANNOUNCE] = 0;
+	reconnect(r, 0, 1);
+	all_told(1, 3, 0, 1);
+	crig_done(r);
+}
+
+static void answers_lost(void **state)
+{
+	(void)state;
+	static const struct { enum msg_kind kind; unsigned to, from; } lost[] = {
+		{ MSG_ENROL, 1, 0 }, { MSG_ANNOUNCE, 1, 0 }, { MSG_ARRIVE, 0, 1 }, { MSG_GO, 1, 0 },
+	};
+
+	for (unsigned i = 0; i < sizeof lost / sizeof *lost; i++) {
+		struct crig *r = begin(4);
+
+		arrives(r, 2, 2);
+		arrives(r, 3, 3);
+		crig_run(r, 20 * MS);
+		if (lost[i].kind == MSG_ARRIVE) {            /* the acknowledgement of the verdict */
+			r->lose[MSG_ANNOUNCE] = 1u << 1;
+			arrives(r, 1, 1);
+			crig_run(r, 20 * MS);
+			r->lose[MSG_ANNOUNCE] = 0;
+			r->lose[MSG_ARRIVE] = 0;
+			crig_block(r, 0, 1, true);
+			crig_block(r, 0, 1, false);
+			r->lose[MSG_GO] = 1u << 1;
+			crig_run(r, 50 * MS);
+			assert_int_equal(ledger[1].state, CORE_BARRIER_TOLD);
+		} else {
+			r->lose[lost[i].kind] = 1u << lost[i].to;
+			arrives(r, 1, 1);
+		}
+		crig_run(r, 20 * MS);
+		assert_int_equal(told[1].error, NONE);
+		assert_int_equal(told[2].error, lost[i].kind == MSG_ENROL || lost[i].kind == MSG_ANNOUNCE ? NONE : 0);
+		memset(r->lose, 0, sizeof r->lose);
+		reconnect(r, 0, 1);
+		all_told(1, 3, 0, 1);
+		crig_done(r);
+	}
+}
+
+static void node_ends(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	arrives(r, 1, 1);
+	arrives(r, 2, 2);
+	crig_run(r, 20 * MS);
+	crig_kill(r, 2);
+	crig_run(r, 6 * CRIG_SECOND);
+	all_told(1, 1, -EPIPE, 0);
+	arrives(r, 1, 11);
+	arrives(r, 3, 12);
+	arrives(r, 0, 13);
+	crig_run(r, 20 * MS);
+	all_told(11, 13, 0, 1);
+	crig_done(r);
+}
+
+static void master_dies_after_announcing(void **state)
+{
+	(void)state;
+
+	/* Whichever single member has heard it, all hear it. */
+	for (unsigned heard = 1; heard <= 3; heard++) {
+		struct crig *r = begin(4);
+
+		r->lose[MSG_ANNOUNCE] = 0xe & ~(1u << heard);
+		arrives_no(r, 1, 1);
+		arrives(r, 2, 2);
+		arrives(r, 3, 3);
+		crig_run(r, 20 * MS);
+		all_told(1, 3, NONE, 0);
+		crig_kill(r, 0);
+		memset(r->lose, 0, sizeof r->lose);
+		crig_run(r, 8 * CRIG_SECOND);
+		all_told(1, 3, 0, 1);
+		assert_false(told[1].yes || told[2].yes || told[3].yes);
+		for (unsigned i = 1; i <= 3; i++)
+			arrives(r, i, 10 + i);
+		crig_run(r, 20 * MS);
+		all_told(11, 13, 0, 1);
+		crig_done(r);
+	}
+}
+
+static void master_dies_before_all_go(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	r->lose[MSG_GO] = 1u << 1 | 1u << 2;
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, i);
+	crig_run(r, 20 * MS);
+	all_told(1, 2, NONE, 0);
+	assert_int_equal(told[3].error, 0);
+	crig_kill(r, 0);
+	memset(r->lose, 0, sizeof r->lose);
+	crig_run(r, 8 * CRIG_SECOND);
+	all_told(1, 3, 0, 1);
+	crig_done(r);
+}
+
+/* With it parties may have gone that nobody else knew of. */
+static void master_dies_before_announcing(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	arrives(r, 0, 7);
+	arrives(r, 1, 1);
+	crig_run(r, 20 * MS);
+	crig_kill(r, 0);
+	crig_run(r, 8 * CRIG_SECOND);
+	all_told(1, 1, -EPIPE, 0);
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, 10 + i);
+	crig_run(r, 20 * MS);
+	all_told(11, 13, 0, 1);
+	crig_done(r);
+}
+
+static void master_moves(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+	unsigned shard = shard_of(key, strlen(key));
+
+	arrives(r, 0, 1);
+	arrives(r, 2, 2);
+	crig_run(r, 20 * MS);
+	assert_int_equal(crig_give(r, 0, &(struct core_event){ .kind = CORE_EV_DRAIN }), 0);
+	crig_run(r, 3 * CRIG_SECOND);
+	assert_int_not_equal(crig_master(r, shard), 0);
+	all_told(1, 3, NONE, 0);
+	arrives(r, 3, 3);
+	crig_run(r, 20 * MS);
+	all_told(1, 3, 0, 1);
+	crig_done(r);
+}
+
+/* The daemon dies, and another adopts session and ledger. */
+static void restart(struct crig *r, unsigned node)
+{
+	struct crig_node *n = &r->node[node];
+	uint64_t session = n->session, deadline = n->deadline;
+	uint32_t incarnation = n->incarnation;
+	struct core_barrier rec = ledger[node];
+
+	crig_kill(r, node);
+	n->wants_n = 0;
+	assert_int_equal(core_create(&n->mem, &n->core), 0);
+	struct core_event ev = event_of(CORE_EV_ADOPT_BARRIER, 0);
+	ev.barrier.record = &rec;
+	if (rec.parties)
+		assert_int_equal(crig_give(r, node, &ev), 0);
+	for (unsigned i = 0; i < PARTIES; i++) {
+		if (!told[i].order || told[i].node != node)
+			continue;
+		ev = event_of(CORE_EV_ADOPT_PARTY, i);
+		ev.barrier.order = told[i].order;
+		ev.barrier.yes = told[i].vote;
+		assert_int_equal(crig_give(r, node, &ev), 0);
+	}
+	ev = (struct core_event){ .kind = CORE_EV_START, .start = { .session = session, .incarnation = incarnation + 1, .cluster = &n->conf,
+								    .deadline = deadline } };
+	assert_int_equal(crig_give(r, node, &ev), 0);
+	crig_run(r, CRIG_SECOND);
+}
+
+static void daemon_restarts(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	/* A member that is in, a master with a party of its own, a member that has the verdict: nobody notices. */
+	arrives_no(r, 1, 1);
+	arrives(r, 0, 2);
+	crig_run(r, 20 * MS);
+	restart(r, 1);
+	restart(r, 0);
+	all_told(1, 3, NONE, 0);
+	r->lose[MSG_GO] = 1u << 1;
+	for (unsigned i = 0; i < 4; i++)                 /* whoever masters it now */
+		r->lose[MSG_GO] |= 1u << i;
+	arrives(r, 3, 3);
+	crig_run(r, 20 * MS);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_TOLD);
+	memset(r->lose, 0, sizeof r->lose);
+	restart(r, 1);
+	restart(r, 3);
+	restart(r, 0);
+	all_told(1, 3, 0, 1);
+	assert_false(told[1].yes || told[2].yes || told[3].yes);
+	crig_done(r);
+}
+
+static void node_lapses(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	/* In a round: it breaks for all. In none: nothing came of it. */
+	arrives(r, 1, 1);
+	arrives(r, 2, 2);
+	crig_run(r, 20 * MS);
+	r->store_cut[2] = true;
+	crig_run(r, 6 * CRIG_SECOND);
+	all_told(1, 1, -EPIPE, 0);
+	assert_int_equal(told[2].error, NONE);
+	arrives(r, 2, 4);
+	r->store_cut[2] = false;
+	crig_run(r, 4 * CRIG_SECOND);
+	all_told(2, 2, -EPIPE, 0);
+	assert_int_equal(told[4].error, NONE);           /* of the new session: it waits */
+	arrives(r, 1, 5);
+	arrives(r, 3, 6);
+	crig_run(r, 20 * MS);
+	all_told(4, 6, 0, 1);
+
+	/* It has the verdict, but lapses before it hears that it may go. It asks. */
+	r->lose[MSG_GO] = 1u << 2;
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, 10 + i);
+	crig_run(r, 20 * MS);
+	assert_int_equal(told[12].error, NONE);
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 2)
+			crig_block(r, 2, i, true);
+	r->store_cut[2] = true;
+	crig_run(r, 6 * CRIG_SECOND);
+	r->store_cut[2] = false;
+	memset(r->lose, 0, sizeof r->lose);
+	for (unsigned i = 0; i < 4; i++)
+		crig_block(r, 2, i, false);
+	crig_run(r, 4 * CRIG_SECOND);
+	all_told(11, 13, 0, 1);
+	crig_done(r);
+}
+
+static void nobody_knows(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	/* In no round at the lapse. */
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 2)
+			crig_block(r, 2, i, true);
+	arrives(r, 2, 2);
+	r->store_cut[2] = true;
+	crig_run(r, 6 * CRIG_SECOND);
+	all_told(2, 2, -ESTALE, 0);
+	r->store_cut[2] = false;
+	for (unsigned i = 0; i < 4; i++)
+		crig_block(r, 2, i, false);
+	crig_run(r, 4 * CRIG_SECOND);
+
+	/* In a round, of which the master has gone with all that knew it. */
+	arrives(r, 2, 3);
+	crig_run(r, 20 * MS);
+	assert_int_equal(ledger[2].state, CORE_BARRIER_IN);
+	crig_kill(r, 0);
+	r->store_cut[2] = true;
+	crig_run(r, 6 * CRIG_SECOND);
+	r->store_cut[2] = false;
+	crig_run(r, 6 * CRIG_SECOND);
+	all_told(3, 3, -ESTALE, 0);
+	crig_done(r);
+}
+
+static void parties_differ(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+	struct core_event ev = event_of(CORE_EV_ARRIVE, 2);
+
+	arrives(r, 1, 1);
+	crig_run(r, 20 * MS);
+	ev.barrier.parties = 2;
+	assert_int_equal(crig_give(r, 1, &ev), -EINVAL);
+	assert_int_equal(crig_give(r, 2, &ev), 0);
+	crig_run(r, 20 * MS);
+	all_told(2, 2, -EINVAL, 0);
+	all_told(1, 1, NONE, 0);
+	arrives(r, 2, 3);
+	arrives(r, 3, 4);
+	crig_run(r, 20 * MS);
+	assert_int_equal(told[1].error, 0);
+	all_told(3, 4, 0, !told[1].serial);
+	ev.barrier.parties = 0;
+	assert_int_equal(crig_give(r, 2, &ev), -EINVAL);
+	crig_done(r);
+}
+
+static void reset(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+	struct core_event ev = event_of(CORE_EV_RESET, 0), again = event_of(CORE_EV_CLOSE, 0);
+
+	/* All who came before it, though their arrival may be just under way. */
+	arrives(r, 1, 1);
+	arrives(r, 2, 2);
+	assert_int_equal(crig_give(r, 2, &ev), 0);
+	assert_int_equal(crig_give(r, 2, &ev), -EALREADY);
+	assert_int_equal(crig_give(r, 2, &again), -EBUSY);
+	crig_run(r, 20 * MS);
+	all_told(1, 2, -EPIPE, 0);
+	assert_int_equal(resets, 1);
+
+	/* With nobody there, and by somebody who is not there. */
+	assert_int_equal(crig_give(r, 3, &ev), 0);
+	crig_run(r, 20 * MS);
+	assert_int_equal(resets, 2);
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, 10 + i);
+	crig_run(r, 20 * MS);
+	all_told(11, 13, 0, 1);
+	crig_done(r);
+}
+
+static int alone_step(struct rig *r, enum core_event_kind kind, uint64_t party, bool yes)
+{
+	struct core_event ev = { .kind = kind };
+
+	ev.barrier.ref = 4;
+	ev.barrier.key = "default/b";
+	ev.barrier.key_len = 9;
+	ev.barrier.parties = 2;
+	ev.barrier.party = party;
+	ev.barrier.yes = yes;
+	return rig_step(r, &ev);
+}
+
+static void alone(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	alone_step(&r, CORE_EV_ARRIVE, 21, true);
+	rig_expect(&r, "ARRIVE 4 party 21\n"
+		   "  LEDGER_BARRIER 4 out of 2\n  LEDGER_ARRIVE 4 party 21 order 1 yes\n"
+		   "  LEDGER_BARRIER 4 in of 2 round 1:1 upto 1\n");
+	alone_step(&r, CORE_EV_ARRIVE, 22, false);
+	rig_expect(&r, "ARRIVE 4 party 22\n"
+		   "  LEDGER_ARRIVE 4 party 22 order 2 no\n"
+		   "  LEDGER_BARRIER 4 in of 2 round 1:1 upto 2\n"
+		   "  LEDGER_BARRIER 4 told of 2 round 1:1 upto 2\n"
+		   "  VERDICT 4 party 21 round 1:1 passed\n"
+		   "  VERDICT 4 party 22 round 1:1 passed serial\n"
+		   "  LEDGER_BARRIER 4 out of 2\n");
+	alone_step(&r, CORE_EV_ARRIVE, 23, true);
+	rig_forget(&r);
+	alone_step(&r, CORE_EV_WITHDRAW, 23, true);
+	rig_expect(&r, "WITHDRAW 4 party 23\n"
+		   "  LEDGER_BARRIER 4 told of 2 round 1:2 upto 4\n"
+		   "  VERDICT 4 party 23 round 1:2 ETIMEDOUT\n"
+		   "  LEDGER_BARRIER 4 out of 2\n");
+	assert_int_equal(alone_step(&r, CORE_EV_CLOSE, 0, false), 0);
+	rig_done(&r);
+}
+
+/* However many, each is told once, and the list of actions never overflows. */
+static void alone_with_many(void **state)
+{
+	(void)state;
+	enum { N = 2000 };
+	static uint8_t heard[N];
+	struct rig r;
+	unsigned serials = 0;
+
+	memset(heard, 0, sizeof heard);
+	rig_open(&r);
+	r.silent = true;
+	for (unsigned i = 0; i < N; i++) {
+		struct core_event ev = { .kind = CORE_EV_ARRIVE };
+
+		ev.barrier.key = "default/b";
+		ev.barrier.key_len = 9;
+		ev.barrier.parties = N;
+		ev.barrier.party = i;
+		assert_int_equal(rig_step(&r, &ev), 0);
+		for (;; rig_continue(&r)) {
+			for (unsigned k = 0; k < r.actions.n; k++)
+				if (r.actions.v[k].kind == CORE_ACT_VERDICT) {
+					assert_int_equal(r.actions.v[k].barrier.error, 0);
+					heard[r.actions.v[k].barrier.party]++;
+					serials += r.actions.v[k].barrier.serial;
+				}
+			if (!r.actions.more)
+				break;
+		}
+	}
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(heard[i], 1);
+	assert_int_equal(serials, 1);
+	rig_done(&r);
+}
+
+int main(void)
+{
+#define STORY(name, title) { title, name, NULL, NULL, NULL }
+	static const struct CMUnitTest tests[] = {
+		STORY(passes, "three come, all pass with the AND of their votes, one is serial; and again"),
+		STORY(more_than_expected, "who is too many waits for the next round, and votes there"),
+		STORY(gives_up, "who has waited for long enough asks, and the round breaks for all; who is in none goes at once"),
+		STORY(verdict_came_first, "nobody goes before all have the verdict, and then it counts more than a time-out"),
+		STORY(answers_lost, "whichever word is lost with its connection, it is said again"),
+		STORY(node_ends, "a node that ends breaks the round for all, and the next one works"),
+		STORY(master_dies_after_announcing, "a verdict that a single member has is completed by the next master"),
+		STORY(master_dies_before_all_go, "so is one that some have acted on"),
+		STORY(master_dies_before_announcing, "a master that dies breaks the round: its parties may have died with it"),
+		STORY(master_moves, "a master that is followed in peace breaks nothing"),
+		STORY(daemon_restarts, "a daemon that is started anew changes nothing"),
+		STORY(node_lapses, "who lapsed asks what became of its round, and hears the same as the others"),
+		STORY(nobody_knows, "if nobody knows it hears ESTALE"),
+		STORY(parties_differ, "another number of parties is refused to the later one"),
+		STORY(reset, "a reset breaks the round of all who had come"),
+		STORY(alone, "alone it is the same, in one step"),
+		STORY(alone_with_many, "thousands at one node are each told once"),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests_name("core_barrier", tests, NULL, NULL);
+}
