@@ -588,6 +588,60 @@ static void alone(void **state)
 	rig_done(&r);
 }
 
+static void no_memory(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	/* However many allocations succeed before: refused and nothing changed, or done. */
+	for (int i = 0, e = -ENOMEM; e; i++) {
+		rig_open(&r);
+		r.countdown = i;
+		e = alone_step(&r, CORE_EV_ARRIVE, 21, true);
+		assert_true(e == 0 || e == -ENOMEM);
+		assert_true(i > 0 || e);
+		r.countdown = -1;
+		if (e)
+			assert_int_equal(alone_step(&r, CORE_EV_ARRIVE, 21, true), 0);
+		rig_forget(&r);
+		alone_step(&r, CORE_EV_ARRIVE, 22, true);
+		assert_non_null(strstr(r.trace, "VERDICT 4 party 21 round 1:1 passed yes"));
+		assert_non_null(strstr(r.trace, "VERDICT 4 party 22 round 1:1 passed yes serial"));
+		rig_done(&r);
+	}
+}
+
+/* The last verdict is known for a while though nobody is there; there is a bound to how many are. */
+static void many_barriers(void **state)
+{
+	(void)state;
+	enum { N = 3 * BARRIER_IDLE_MAX };
+	struct rig r;
+	size_t before = 0;
+
+	rig_open(&r);
+	r.silent = true;
+	for (unsigned i = 0; i < N; i++) {
+		struct core_event ev = { .kind = CORE_EV_ARRIVE };
+		char name[24];
+
+		ev.barrier.key = name;
+		ev.barrier.key_len = (uint16_t)snprintf(name, sizeof name, "default/%u", i);
+		ev.barrier.parties = 1;
+		assert_int_equal(rig_step(&r, &ev), 0);
+		assert_false(r.actions.more);
+		ev.kind = CORE_EV_CLOSE;
+		assert_int_equal(rig_step(&r, &ev), 0);
+		assert_true(r.core->barriers.idle <= BARRIER_IDLE_MAX);
+		if (i == N / 2)
+			before = r.bytes;
+	}
+	assert_int_equal(r.core->barriers.idle, BARRIER_IDLE_MAX);
+	assert_int_equal(r.core->barriers.names.count, BARRIER_IDLE_MAX);
+	assert_true(r.bytes <= before + 2 * CORE_CHUNK);
+	rig_done(&r);
+}
+
 /* However many, each is told once, and the list of actions never overflows. */
 static void alone_with_many(void **state)
 {
@@ -645,6 +699,8 @@ int main(void)
 		STORY(parties_differ, "another number of parties is refused to the later one"),
 		STORY(reset, "a reset breaks the round of all who had come"),
 		STORY(alone, "alone it is the same, in one step"),
+		STORY(no_memory, "without memory nobody comes, and nothing has changed"),
+		STORY(many_barriers, "of barriers that nobody waits at a bounded number is remembered"),
 		STORY(alone_with_many, "thousands at one node are each told once"),
 	};
 
