@@ -274,6 +274,7 @@ void net_free(struct net *n)
 		return;
 	for (unsigned i = 0; i < n->listeners; i++) {
 		loop_accept_stop(n->listener[i].accept);
+		(void)shutdown(n->listener[i].fd, SHUT_RDWR);    /* the kernel's request holds it a little longer */
 		close(n->listener[i].fd);
 	}
 	close_all(n, true);
