@@ -234,6 +234,25 @@ static void range_end(struct master *m, unsigned shard, struct master_claim *c, 
 #endif
 }
 
+/* A daemon that was started anew does not know of what was held: if it was given back, nobody knows in what state. */
+static void given_back_unheard(struct master *m, struct master_name *r, const struct master_claim *c)
+{
+	if ((c && c->held != MSG_WEIGHT_ALL) || r->limit != MSG_WEIGHT_ALL)
+		return;
+	r->lost = true;
+	value_blank(m, r);
+}
+
+/* Of whom the master before knew as the holder, and who may have been started anew since. */
+static void holder_told(struct master *m, struct master_name *r, const struct msg *msg)
+{
+	if (r->holder != msg->from.session)
+		return;
+	if (!msg->seen && msg->from.incarnation > 1)
+		given_back_unheard(m, r, NULL);
+	r->holder = 0;
+}
+
 /* What the member has said settles what became of the last grant to it. */
 static void grant_settle(struct master *m, struct master_name *r, struct master_claim *c, const struct msg *msg,
 			 core_nsec_t now)
@@ -242,6 +261,8 @@ static void grant_settle(struct master *m, struct master_name *r, struct master_
 		return;
 	if (msg->seen != c->range.first) {
 		grant_void(m, msg->shard, r, c);
+		if (number_reborn(msg->number, c->number))
+			given_back_unheard(m, r, c);
 		c->keep = CLAIM_KEEP_ALL;        /* what was asked was of that grant */
 		return;
 	}
@@ -330,7 +351,8 @@ static void take_value(struct master *m, struct master_name *r, const struct mas
 
 	if (r->limit != MSG_WEIGHT_ALL || (open && !of_holder))
 		return;
-	if (!open && of_holder && msg->value.state == CORE_VALUE_LOST)
+	bool gives_back = !msg->wanted && msg->seen;
+	if (!open && (of_holder || gives_back) && msg->value.state == CORE_VALUE_LOST)
 		value_blank(m, r);
 	if (!value_later(m->values, msg->kept, value_of(m, r)))
 		return;
@@ -439,8 +461,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
 			c->range = msg->range;
 	}
-	if (r->holder == msg->from.session && !open)
-		r->holder = 0;                   /* once it is open, whoever comes with it has not told of it before */
+	if (!open)
+		holder_told(m, r, msg);          /* once it is open, whoever comes with it has not told of it before */
 	take_left(m, n, r, c, msg);
 	c->number = msg->number;
 	c->refused = 0;
@@ -528,11 +550,7 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 		struct master_name *r = record_of(m, n);
 		if (c->held)
 			grant_void(m, shard, r, c);
-		/* If it was given back, nobody knows in what state. */
-		if (c->held == MSG_WEIGHT_ALL && r->limit == MSG_WEIGHT_ALL) {
-			r->lost = true;
-			value_blank(m, r);
-		}
+		given_back_unheard(m, r, c);
 		claim_drop(m, n, i);
 		if (queue_head(m, r))
 			record_list(m, n);

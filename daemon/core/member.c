@@ -264,7 +264,9 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 		.held = l->held, .wanted = l->wanted, .limit = l->limit,
 		.flags = (uint16_t)((l->upgrade ? MSG_FLAG_UPGRADE : 0) | (l->died || l->unmended ? MSG_FLAG_DIED : 0) | (l->owes ? MSG_FLAG_OWES : 0)),
 	};
-	bool value = l->owes || (kind == MSG_SYNC && l->held);
+	/* A master of another reign than the grant's may not have heard of the value yet, whatever comes first. */
+	bool foreign = l->range.first && token_epoch(l->range.first) != msg.epoch;
+	bool value = l->owes || (kind == MSG_SYNC && l->held) || (foreign && (l->held || l->state == LEASE_RELEASING));
 
 #ifdef CORE_BREAK_RELEASE_VALUE
 	value = kind != MSG_SYNC || l->held;
@@ -568,7 +570,7 @@ int member_change(struct member *m, const struct core_event *ev, uint32_t value,
 
 void member_renumber(struct member *m)
 {
-	m->number = max_u64(m->number, (uint64_t)(m->self.incarnation - 1) << 40);
+	m->number = max_u64(m->number, number_first(m->self.incarnation));
 	for (core_ref_t ref = 0; ref / MEMBER_PIECE < m->pieces_max; ref++) {
 		struct lease *l = lease_at(m, ref);
 

@@ -128,6 +128,18 @@ static inline bool msg_get(struct msg_queue *q, struct msg *ret)
 	return true;
 }
 
+/* Claim numbers count on from here in each incarnation of a session. */
+static inline uint64_t number_first(uint32_t incarnation)
+{
+	return (uint64_t)(incarnation - 1) << 40;
+}
+
+/* Whether the one is of a later incarnation than the other. */
+static inline bool number_reborn(uint64_t one, uint64_t other)
+{
+	return one >> 40 > other >> 40;
+}
+
 static inline bool msg_peer_same(struct msg_peer a, struct msg_peer b)
 {
 	return a.session == b.session && a.incarnation == b.incarnation;

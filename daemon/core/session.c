@@ -286,10 +286,17 @@ static bool passed(const struct session *se, core_nsec_t now)
 	return se->deadline && now >= se->deadline;
 }
 
-/* Says so once no beat has landed for the time of three. */
+/* When no beat has landed for the time of three, be it a predecessor's: the deadline tells when it was sent. */
+static core_nsec_t jeopardy_at(const struct session *se)
+{
+	core_nsec_t span = se->conf->ttl - session_margin(se->conf);
+
+	return (se->deadline > span ? se->deadline - span : 0) + 3 * se->conf->beat;
+}
+
 static void jeopardy_look(struct session *se, struct step *s)
 {
-	if (se->jeopardy || se->condemned || !se->beat.landed || s->now < se->beat.landed + 3 * se->conf->beat)
+	if (se->jeopardy || se->condemned || !se->deadline || s->now < jeopardy_at(se))
 		return;
 	se->jeopardy = true;
 #ifndef CORE_BREAK_JEOPARDY
@@ -346,8 +353,8 @@ bool session_tick(struct session *se, struct step *s)
 		lapse(se, s);
 		return true;
 	}
-	loss_look(se, s);
 	jeopardy_look(se, s);
+	loss_look(se, s);
 	if (!asking(se->asks, ASK_BEAT) && s->now >= se->beat_at && !se->condemned)
 		beat_ask(se, s);
 	if ((se->state == SESSION_ENROLLING || (se->state == SESSION_LIVE && se->record_stale)) &&
@@ -374,8 +381,8 @@ core_nsec_t session_next(const struct session *se)
 	earlier(&at, se->deadline);
 	if (!se->loss && se->deadline > se->conf->loss)
 		earlier(&at, se->deadline - se->conf->loss);
-	if (!se->jeopardy && !se->condemned && se->beat.landed)
-		earlier(&at, se->beat.landed + 3 * se->conf->beat);
+	if (!se->jeopardy && !se->condemned && se->deadline)
+		earlier(&at, jeopardy_at(se));
 	if (!asking(se->asks, ASK_BEAT) && !se->condemned)
 		earlier(&at, se->beat_at);
 	if ((se->state == SESSION_ENROLLING || se->record_stale) && !asking(se->asks, ASK_RECORD))

@@ -131,7 +131,7 @@ static void queue_remove(struct slot *sl, unsigned client)
 	sl->queue_n = k;
 }
 
-static void idle(struct sim *s, struct node *n, unsigned i)
+void client_idle(struct sim *s, struct node *n, unsigned i)
 {
 	struct client *c = &n->client[i];
 
@@ -166,7 +166,7 @@ static void release(struct sim *s, struct node *n, unsigned i)
 
 	s->counts->releases++;
 	sl->dirty = true;
-	idle(s, n, i);
+	client_idle(s, n, i);
 	slots_pump(s, n);
 }
 
@@ -546,7 +546,7 @@ static void give_up(struct sim *s, struct event *e)
 	struct slot *sl = &n->slot[n->client[i].name];
 	queue_remove(sl, i);
 	sl->dirty = true;
-	idle(s, n, i);
+	client_idle(s, n, i);
 	slots_pump(s, n);
 }
 
@@ -592,6 +592,8 @@ static void think(struct sim *s, struct event *e)
 	uint32_t limit = slot_limit(s, n, c->name);
 	c->mode = limit != CORE_WEIGHT_ALL ? PERMITS : sim_chance(s, 60) ? EXCLUSIVE : SHARED;
 	c->permits = c->mode == PERMITS ? 1 + (uint32_t)sim_random(s, limit) : 0;
+	if (s->exam && !exam_ask(s, n, c))
+		return;
 	c->state = WAITING;
 	c->since = s->now;
 	c->generation++;
@@ -608,7 +610,7 @@ static void think(struct sim *s, struct event *e)
 void clients_start(struct sim *s, struct node *n)
 {
 	for (unsigned i = 0; i < CLIENTS_MAX; i++)
-		idle(s, n, i);
+		client_idle(s, n, i);
 }
 
 void clients_kill(struct sim *s, struct node *n)

@@ -67,7 +67,10 @@ void judge_grant(struct sim *s, struct node *n, const struct core_action *a)
 
 	if (!holds(s, n))
 		sim_no(s, "%s: node %u takes a grant after its deadline", j->key, n->id);
+	if (store_session_ended(s, n->session))
+		sim_no(s, "%s: node %u takes a grant after its session has been ended", j->key, n->id);
 	weights_look(s, n, name, a->name.weight);
+	judge_released(s, name);
 	loss_look(s, n, name);
 	if (!abnormal(s, n, name, &at))
 		return;
@@ -174,6 +177,7 @@ void judge_acquired(struct sim *s, struct node *n, struct client *c)
 	holders_look(s, n, c);
 	if (c->mode != PERMITS)
 		token_look(s, n, c);
+	exam_passed(s, c);
 	if (c->state == HOLDING && c->since)
 		wait_look(s, n, c);
 	c->since = 0;
@@ -190,6 +194,8 @@ void judge_write(struct sim *s, struct client *c)
 		s->counts->refused_writes++;
 		return;
 	}
+	if (c->token == j->written_token && c->order != j->written_order)
+		sim_no(s, "%s: two holders write with one token", j->key);
 	if (c->order < j->written_order)
 		sim_no(s, "%s: an older holder's write is taken after a newer one's", j->key);
 	j->written_token = c->token;
@@ -238,4 +244,5 @@ void judge_end(struct sim *s)
 			if (n->client[k].state == WAITING)
 				wait_look(s, n, &n->client[k]);
 	}
+	exam_end(s, bound(s));
 }

@@ -80,6 +80,7 @@ static void act_loss(struct sim *s, struct node *n)
 {
 	uint64_t span = sim_random(s, s->conf.loss + s->conf.guard);
 
+	judge_warned(s, n);
 	s->counts->losses++;
 	n->loss_due = s->now + span + 1;
 	n->loss_names = 0;
@@ -96,6 +97,7 @@ static void act_loss(struct sim *s, struct node *n)
 static void act_deadline(struct sim *s, struct node *n, uint64_t when)
 {
 	judge_deadline(s, n);
+	n->jeopardy &= when <= n->deadline;
 	n->deadline = when;
 }
 
@@ -192,6 +194,7 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_JEOPARDY:
 		s->counts->jeopardies++;
+		n->jeopardy = true;
 		return;
 	case CORE_ACT_LOSS:
 		act_loss(s, n);
@@ -215,6 +218,7 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_CUT_OFF:
 		s->counts->self_lapses++;
+		n->jeopardy = true;                /* as good a warning */
 		cuts_ended(s, n);
 		return;
 	case CORE_ACT_OPENED:
@@ -434,10 +438,9 @@ static void restart(struct sim *s, struct event *e)
 }
 
 /* The daemon dies; segment, ledger and clients stay. */
-void node_crash(struct sim *s, struct node *n)
+static void crash(struct sim *s, struct node *n, bool lost, uint64_t span)
 {
 	struct event *e, *next;
-	bool lost = sim_chance(s, 15);
 
 	sim_trace(s, "%u: the daemon dies", n->id);
 	s->counts->crashes++;
@@ -456,7 +459,22 @@ void node_crash(struct sim *s, struct node *n)
 	n->inbox = NULL;
 	n->inbox_end = &n->inbox;
 	s->counts->ledgers_lost += lost;
-	sim_after(s, sim_random(s, sim_chance(s, 30) ? 4 * SEC : 300 * MSEC), restart, n, !lost, 0);
+	n->jeopardy = false;
+	sim_after(s, span, restart, n, !lost, 0);
+}
+
+void node_crash(struct sim *s, struct node *n)
+{
+	bool lost = sim_chance(s, 15);
+
+	crash(s, n, lost, sim_random(s, sim_chance(s, 30) ? 4 * SEC : 300 * MSEC));
+}
+
+/* Soon there is another daemon, which goes on with the session. */
+void node_restart(struct sim *s, struct node *n)
+{
+	s->counts->restarts++;
+	crash(s, n, false, 20 * MSEC + sim_random(s, 300 * MSEC));
 }
 
 /* The machine dies, and its clients with it, and is back after that span. */

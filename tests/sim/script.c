@@ -160,7 +160,11 @@ static void fault(struct sim *s, struct event *e)
 	sim_event_free(s, e);
 }
 
-/* Masters move: whoever is drained leaves its shards, and comes back as another. */
+/*
+ * Every TTL / 2 masters move, since somebody leaves its shards or gets them back; in between one daemon after the
+ * other is started anew, the coordinator's too, so that its shards have a new reign and it has observed nobody.
+ * Every other death is the coordinator's. Whose host is dead meanwhile is not dead for longer.
+ */
 static void calm_move(struct sim *s, struct event *e)
 {
 	if (s->faults) {
@@ -170,11 +174,26 @@ static void calm_move(struct sim *s, struct event *e)
 	sim_event_free(s, e);
 }
 
+static void calm_restart(struct sim *s, struct event *e)
+{
+	struct node *n = &s->node[e->a % s->nodes];
+
+	if (s->faults) {
+		if (n->core)
+			node_restart(s, n);
+		sim_after(s, s->conf.ttl / 2, calm_restart, NULL, e->a + 1, 0);
+	}
+	sim_event_free(s, e);
+}
+
 static void calm_death(struct sim *s, struct event *e)
 {
+	struct node *n = sim_chance(s, 50) ? store_coordinator(s) : any(s);
+
 	if (s->faults) {
 		s->counts->deaths_judged++;
-		node_host_crash(s, any(s), 500 * MSEC + sim_random(s, 5 * SEC));
+		judge_died(s, n);
+		node_host_crash(s, n, 500 * MSEC + sim_random(s, 5 * SEC));
 		sim_after(s, 8 * SEC, calm_death, NULL, 0, 0);
 	}
 	sim_event_free(s, e);
@@ -274,6 +293,7 @@ void script_start(struct sim *s)
 	sim_after(s, s->healed_at, faults_end, NULL, 0, 0);
 	if (s->calm) {
 		sim_after(s, 5 * SEC, calm_move, NULL, 0, 0);
+		sim_after(s, 5 * SEC + s->conf.ttl / 4, calm_restart, NULL, 0, 0);
 		sim_after(s, 4 * SEC, calm_death, NULL, 0, 0);
 		return;
 	}

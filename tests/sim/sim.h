@@ -53,9 +53,14 @@ enum run_kind {
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) \
-	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged)
+	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) \
+	X(restarts) X(releases_judged) X(exams)
+
+#define RELEASE_STEP (250 * MSEC)
+#define RELEASE_SLOTS 24
 
 struct sim_counts {
+	uint64_t release[RELEASE_SLOTS]; /* times from a holder's death to the next grant */
 #define X(name) uint64_t name;
 	SIM_COUNTS(X)
 #undef X
@@ -182,6 +187,7 @@ struct node {
 	struct core_actions actions;
 	unsigned depth;
 	bool drains;
+	bool jeopardy;                   /* has said so, of the present deadline */
 	uint64_t loss_due;               /* actions on loss run until then; 0: none */
 	uint32_t loss_names;             /* what was held when they began */
 	bool loss_any;                   /* something was, whenever they began */
@@ -233,6 +239,8 @@ struct judge_name {
 	uint64_t limit_stamp;            /* ... which is this */
 	uint64_t exclusive_max, shared_max; /* tokens acquired */
 	uint64_t order, written_order, written_token;
+	uint64_t died_at;                /* the node that held it alone; 0: none */
+	bool examined;
 	bool abnormal;                   /* an exclusive holder was lost, and nobody has been told */
 	uint64_t abnormal_at;
 	uint64_t published;              /* the last value; 0: none ever */
@@ -272,6 +280,8 @@ struct sim {
 	size_t rounds_n, rounds_max;
 	bool faults;                     /* they may still happen */
 	uint64_t healed_at;
+	uint64_t exam;                   /* since when everything is asked for once; 0: not yet */
+	unsigned exams;
 	enum run_kind kind;
 	bool calm;                       /* that kind: hosts die and masters move, nothing else happens */
 	unsigned rate[4];                /* of the store's and the connections' small faults, in a thousand */
@@ -315,6 +325,8 @@ void cuts_ended(struct sim *s, const struct node *n);
 
 /* store.c */
 void store_request(struct sim *s, struct node *n, const struct core_action *a);
+struct node *store_coordinator(struct sim *s);
+bool store_session_ended(struct sim *s, uint64_t session);
 void store_done(struct sim *s);
 
 /* net.c */
@@ -328,6 +340,7 @@ void net_done(struct sim *s);
 /* node.c */
 void node_start(struct sim *s, struct node *n, bool adopt);
 void node_crash(struct sim *s, struct node *n);
+void node_restart(struct sim *s, struct node *n);
 void node_host_crash(struct sim *s, struct node *n, uint64_t span);
 void node_give(struct sim *s, struct node *n, const struct core_event *ev);
 bool node_ready(const struct sim *s, const struct node *n);
@@ -336,6 +349,7 @@ void node_defer(struct node *n, struct event *e);
 
 /* client.c */
 void clients_start(struct sim *s, struct node *n);
+void client_idle(struct sim *s, struct node *n, unsigned i);
 void clients_kill(struct sim *s, struct node *n);
 void slots_pump(struct sim *s, struct node *n);
 void slot_granted(struct sim *s, struct node *n, const struct core_action *a);
@@ -365,6 +379,14 @@ void parties_start(struct sim *s, struct node *n);
 void parties_kill(struct sim *s, struct node *n);
 void parties_pump(struct sim *s, struct node *n);
 void judge_barriers_end(struct sim *s);
+
+/* outside.c */
+void judge_died(struct sim *s, const struct node *n);
+void judge_released(struct sim *s, unsigned name);
+void judge_warned(struct sim *s, const struct node *n);
+bool exam_ask(struct sim *s, const struct node *n, struct client *c);
+void exam_passed(struct sim *s, const struct client *c);
+void exam_end(struct sim *s, uint64_t bound);
 
 /* judge.c */
 void judge_grant(struct sim *s, struct node *n, const struct core_action *a);

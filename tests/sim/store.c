@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/beat.h"
+#include "core/map.h"
 #include "sim.h"
 
 struct request {
@@ -241,6 +243,28 @@ void store_request(struct sim *s, struct node *n, const struct core_action *a)
 		s->counts->late_records++;
 	}
 	later(s, span, arrives, n, r);
+}
+
+/* The first node if there is none. */
+struct node *store_coordinator(struct sim *s)
+{
+	const struct record *r = record_find(s, MAP_KEY);
+	struct clustermap m;
+
+	for (unsigned i = 0; r && r->version && clustermap_decode(r->value, r->size, &m) == 0 && i < s->nodes; i++)
+		if (s->node[i].session == m.coordinator)
+			return &s->node[i];
+	return &s->node[0];
+}
+
+bool store_session_ended(struct sim *s, uint64_t session)
+{
+	char key[32];
+	struct beat_value v;
+
+	snprintf(key, sizeof key, BEAT_PREFIX "%016llx", (unsigned long long)session);
+	const struct record *r = record_find(s, key);
+	return r && r->version && beat_decode(r->value, r->size, &v) == 0 && v.ended;
 }
 
 void store_done(struct sim *s)

@@ -29,6 +29,10 @@ static void counts_say(const struct sim_counts *c)
 #define X(name) printf("# %-18s %llu%s\n", #name, (unsigned long long)c->name, c->name ? "" : "   never");
 	SIM_COUNTS(X)
 #undef X
+	printf("# from a holder's death to the next grant, in steps of %llu ms:", RELEASE_STEP / MSEC);
+	for (unsigned i = 0; i < RELEASE_SLOTS; i++)
+		printf(" %llu", (unsigned long long)c->release[i]);
+	printf("\n");
 }
 
 static bool counts_all(const struct sim_counts *c)

@@ -9,6 +9,7 @@
 /* How long a run is, and until when faults happen. */
 #define RUN (60 * SEC)
 #define FAULTS (36 * SEC)
+#define EXAM (49 * SEC)
 
 bool sim_safety_only;
 
@@ -136,6 +137,8 @@ static void conf_draw(struct sim *s)
 	s->nodes = sim_chance(s, 5) ? 10 + (unsigned)sim_random(s, NODES_MAX - 9) : 3 + (unsigned)sim_random(s, 4);
 	if (s->kind == RUN_STORM)
 		s->nodes = 5 + (unsigned)sim_random(s, 2);
+	if (s->kind == RUN_CALM)
+		s->nodes = 5 + (unsigned)sim_random(s, 3);
 	s->names = s->kind == RUN_STORM ? NAMES_MAX : 2 + (unsigned)sim_random(s, 10);
 	for (unsigned i = 0; i < s->names; i++) {
 		snprintf(s->name[i].key, sizeof s->name[i].key, "sim/%u", (unsigned)sim_random(s, 1000) * 100 + i);
@@ -162,6 +165,18 @@ static void begins(struct sim *s, struct event *e)
 		node_start(s, e->node, false);
 	clients_start(s, e->node);
 	parties_start(s, e->node);
+	sim_event_free(s, e);
+}
+
+static void exam(struct sim *s, struct event *e)
+{
+	s->exam = s->now;
+	sim_trace(s, "the end begins: each name is asked for whole");
+	for (unsigned i = 0; i < s->nodes * CLIENTS_MAX; i++) {
+		struct node *n = &s->node[i / CLIENTS_MAX];
+		if (n->client[i % CLIENTS_MAX].state == IDLE && n->host)
+			client_idle(s, n, i % CLIENTS_MAX);
+	}
 	sim_event_free(s, e);
 }
 
@@ -213,6 +228,7 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 		sim_after(s, spread ? sim_random(s, 1500 * MSEC) : 0, begins, &s->node[i], 0, 0);
 	}
 	script_start(s);
+	sim_after(s, EXAM, exam, NULL, 0, 0);
 	while (s->heap_n && s->heap[0]->at < RUN && !s->verdict[0]) {
 		struct event *e = heap_get(s);
 
