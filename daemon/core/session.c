@@ -286,12 +286,15 @@ static bool passed(const struct session *se, core_nsec_t now)
 	return se->deadline && now >= se->deadline;
 }
 
-/* When no beat has landed for the time of three, be it a predecessor's: the deadline tells when it was sent. */
+/*
+ * When no beat has landed for the time of two, be it a predecessor's: the deadline tells when it was sent. Three
+ * would be too late for a warning where the actions on loss take a quarter of ttl.
+ */
 static core_nsec_t jeopardy_at(const struct session *se)
 {
 	core_nsec_t span = se->conf->ttl - session_margin(se->conf);
 
-	return (se->deadline > span ? se->deadline - span : 0) + 3 * se->conf->beat;
+	return (se->deadline > span ? se->deadline - span : 0) + 2 * se->conf->beat;
 }
 
 static void jeopardy_look(struct session *se, struct step *s)

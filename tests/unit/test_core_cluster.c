@@ -191,6 +191,8 @@ struct bench {
 	core_nsec_t now;
 	uint32_t op_map, op_list;        /* asked for and not answered; 0: nothing */
 	uint64_t version;
+	bool down;                       /* the store: what is asked of it times out */
+	char said[16];                   /* J jeopardy, L loss, X lapsed */
 };
 
 static void *bench_alloc(void *arg, size_t n)
@@ -207,6 +209,14 @@ static void bench_free(void *arg, void *p, size_t n)
 }
 
 /* Writes land at once; reads of the map and lists of the members wait for the test. */
+static void bench_say(struct bench *b, enum core_action_kind kind)
+{
+	const char *what = kind == CORE_ACT_JEOPARDY ? "J" : kind == CORE_ACT_LOSS ? "L" : kind == CORE_ACT_LAPSED ? "X" : "";
+
+	assert_true(strlen(b->said) + 1 < sizeof b->said);
+	strcat(b->said, what);
+}
+
 static void bench_step(struct bench *b, const struct core_event *first)
 {
 	struct core_event queue[64] = { *first };
@@ -219,7 +229,12 @@ static void bench_step(struct bench *b, const struct core_event *first)
 			const struct core_action *a = &b->actions.v[i];
 
 			assert_true(n < 63 && a->kind != CORE_ACT_FATAL);
-			if (a->kind == CORE_ACT_STORE_CAS) {
+			bench_say(b, a->kind);
+			if (b->down && (a->kind == CORE_ACT_STORE_CAS || a->kind == CORE_ACT_STORE_GET)) {
+				queue[n] = (struct core_event){ .kind = CORE_EV_STORE };
+				queue[n].store.op = a->store.op;
+				queue[n++].store.error = -CORE_ETIMEDOUT;
+			} else if (a->kind == CORE_ACT_STORE_CAS) {
 				queue[n] = (struct core_event){ .kind = CORE_EV_STORE };
 				queue[n].store.op = a->store.op;
 				queue[n++].store.version = ++b->version;
@@ -285,7 +300,7 @@ static void bench_init(struct bench *b)
 	static const struct core_memory mem = { .alloc = bench_alloc, .free = bench_free, .seed = { 1, 2 } };
 	static const struct core_cluster conf = {
 		.ttl = 40 * SECOND, .guard = SECOND / 10, .drift_ppm = 10000, .beat = 10 * SECOND, .look = SECOND,
-		.steady = 40 * SECOND, .loss = SECOND, .node = 7, .name = "h", .address = "h:1", .may_master = true,
+		.steady = 40 * SECOND, .loss = 10 * SECOND, .node = 7, .name = "h", .address = "h:1", .may_master = true,
 	};
 	struct core_event start = { .kind = CORE_EV_START };
 
@@ -342,6 +357,23 @@ static void list_opens(void **state)
 	core_free(b.core);
 }
 
+/* With the spans in the proportions that the daemon chooses: a warning is worth something only before the loss. */
+static void jeopardy_before_loss(void **state)
+{
+	(void)state;
+	struct bench b;
+
+	bench_init(&b);
+	b.down = true;
+	for (unsigned i = 0; i < 41; i++) {
+		bench_wait(&b, SECOND);
+		if (i == 21)
+			assert_string_equal(b.said, "J");
+	}
+	assert_string_equal(b.said, "JLX");
+	core_free(b.core);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -350,6 +382,7 @@ int main(void)
 		{ "a session expires when one version of its beat has stood for long enough", observed, NULL, NULL, NULL },
 		{ "shards are spread evenly, and few move when nodes come and go", few_shards_move, NULL, NULL, NULL },
 		{ "a new incarnation gets a new reign, and who drains gives its shards away", incarnations_and_drains, NULL, NULL, NULL },
+		{ "jeopardy is said before the actions on loss begin, and these before the lapse", jeopardy_before_loss, NULL, NULL, NULL },
 		{ "a shard opens once all in a list have synced or ended", list_opens, NULL, NULL, NULL },
 		{ "a list of the members counts only for the reign that it was asked for", list_counts_for_its_reign, NULL, NULL, NULL },
 	};
