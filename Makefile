@@ -11,11 +11,11 @@ srctree := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 override O := $(abspath $(O))
 MAKEFLAGS += -rR --no-print-directory
 
-.PHONY: all tests benches cluster-benches check sim sim-mutants sanitize bench bench-cluster demo install uninstall clean tags help
+.PHONY: all tests benches cluster-benches check sim sim-mutants model sanitize bench bench-cluster demo install uninstall clean tags help
 all:
 
 # These look again at what is installed, so each builds in a make of its own.
-outer := check sim sim-mutants sanitize bench bench-cluster demo clean tags help
+outer := check sim sim-mutants model sanitize bench bench-cluster demo clean tags help
 ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
 include $(srctree)/scripts/Makefile.build
 include $(srctree)/scripts/Makefile.tests
@@ -50,6 +50,10 @@ sim-mutants:
 	+@$(again) O=$(O) tests/sim/test_sim
 	@O=$(O) srctree=$(srctree) $(if $(SEEDS),SEEDS=$(SEEDS)) CC=$(CC) $(srctree)/tests/sim/mutants.sh
 
+# The protocol as Promela models, explored to the end: minutes. It needs spin (scripts/deps model).
+model:
+	@CC=$(CC) $(srctree)/docs/model/run.sh
+
 bench:
 	@$(deps) check
 	+@$(again) O=$(O) benches
@@ -78,6 +82,7 @@ help:
 	@echo 'make demo          installs what is missing, builds, shows what dlock does'
 	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
 	@echo 'make sim           many simulated clusters (SEEDS=1000, FIRST=1000); make sim-mutants: its judges judged'
+	@echo 'make model         explores the models of the protocol (docs/model) to their end'
 	@echo 'make sanitize      the tests under ASan and UBSan, then the threaded ones under TSan'
 	@echo 'make bench         measures, and writes docs/BENCHMARKS.md (B=pattern: some rows only)'
 	@echo 'make bench-cluster the same for a cluster, beside Redis, PostgreSQL, etcd and ZooKeeper'
