@@ -2,6 +2,8 @@
 /*
  * The two steps of a barrier's verdict (DESIGN section 4), with masters that change.
  *
+ * The code is daemon/core/barrier.h, whose members are OUT, IN (here ARRIVED) and TOLD (RECORDED).
+ *
  * Of each round there is one verdict for all; nobody concludes before the master says go; a round never passes
  * with fewer than its parties.
  *
