@@ -3,9 +3,12 @@
 #include "net_rig.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <gnutls/gnutls.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "../../daemon/net/greet.h"
 #include "tls_certs.h"
 
 #define A 100
@@ -288,7 +291,57 @@ static void plain_text_is_refused(void **state)
 		       "it speaks TLS, and this node has no key");
 }
 
-/* An old one: what TLS 1.2 would say first. */
+/* A client of the test's own hand: whether anything is said to it after its greeting. cert NULL: it shows none. */
+static bool let_in(const char *priority, const char *cert, const char *key)
+{
+	struct greeting hello = { .kind = GREET_HELLO, .version_min = 1, .version_max = 1, .session = 7, .to = A, .incarnation = 1,
+				  .cluster = "test", .node = "beta" };
+	gnutls_certificate_credentials_t cred;
+	nsec_t end = boottime() + NSEC_PER_SEC;
+	uint8_t buf[GREET_MAX];
+	gnutls_session_t s;
+	int fd = raw_dial(&a), r;
+	size_t n;
+
+	assert_int_equal(gnutls_certificate_allocate_credentials(&cred), 0);
+	if (cert)
+		assert_int_equal(gnutls_certificate_set_x509_key_file(cred, cert, key, GNUTLS_X509_FMT_PEM), 0);
+	assert_int_equal(gnutls_init(&s, GNUTLS_CLIENT | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL), 0);
+	assert_int_equal(gnutls_priority_set_direct(s, priority, NULL), 0);
+	assert_int_equal(gnutls_credentials_set(s, GNUTLS_CRD_CERTIFICATE, cred), 0);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	gnutls_transport_set_int(s, fd);
+	while ((r = gnutls_handshake(s)) < 0 && !gnutls_error_is_fatal(r) && boottime() < end)
+		run_for(2 * NSEC_PER_MSEC);
+	if (r == 0) {
+		n = greet_encode(&hello, buf);
+		gnutls_record_send(s, buf, n);
+		while ((r = (int)gnutls_record_recv(s, buf, sizeof buf)) < 0 && !gnutls_error_is_fatal(r) && boottime() < end)
+			run_for(2 * NSEC_PER_MSEC);
+	}
+	gnutls_deinit(s);
+	gnutls_certificate_free_credentials(cred);
+	close(fd);
+	return r > 0;
+}
+
+static void client_without_a_certificate_is_refused(void **state)
+{
+	struct tls_keys *k;
+
+	(void)state;
+	make_ca();
+	k = load_cert("alpha", "ca", NULL);
+	side_open(&a, "alpha", A, k, NULL, NULL);
+	assert_true(let_in("NORMAL", "beta.crt", "beta.key"));   /* so the client is one that could get in */
+	assert_false(let_in("NORMAL", NULL, NULL));
+	assert_true(side_said(&a, "it shows no certificate that we accept"));
+	assert_false(let_in("NORMAL:-VERS-ALL:+VERS-TLS1.2", "beta.crt", "beta.key"));
+	side_close(&a);
+	tls_keys_free(k);
+}
+
+/* What TLS 1.2 would say first. */
 static void older_tls_is_refused(void **state)
 {
 	static const uint8_t hello12[] = {
@@ -430,7 +483,8 @@ int main(void)
 		story("a certificate of another node's name is refused", certificate_of_another_node_is_refused),
 		story("a key here and a certificate there do not fit, and both say so", key_and_certificate_do_not_fit),
 		story("plain text is refused, on both sides with what to do", plain_text_is_refused),
-		story("TLS 1.2 is refused", older_tls_is_refused),
+		story("a client that shows no certificate is refused, and one that speaks TLS 1.2", client_without_a_certificate_is_refused),
+		story("who begins as TLS 1.2 does gets an alert", older_tls_is_refused),
 		story("a handshake that trickles is cut off", slow_handshake_is_cut_off),
 		story("what somebody puts into the stream closes it", garbage_in_the_stream_closes_it),
 		story("files of keys and certificates are checked", files_are_checked),
