@@ -143,13 +143,13 @@ void line_up(struct line *l)
 		line_drop(p->dialling, false, true);
 	if (p->greeted && p->greeted != l)
 		line_drop(p->greeted, false, true);
-	p->dialling = p->greeted = NULL;
 	resolve_stop(p->resolve);
 	p->resolve = NULL;
 	loop_timer_cancel(n->loop, &p->retry);
 	line_report_down(p);
-	if (l->phase == LINE_DEAD || p->dead)    /* by what the report led to */
+	if (l->phase == LINE_DEAD)               /* by what the report led to: the peer still had it */
 		return;
+	p->dialling = p->greeted = NULL;
 	p->up = l;
 	p->connects++;
 	p->error[0] = 0;

@@ -393,7 +393,7 @@ void net_session(struct net *n, uint64_t session, uint32_t incarnation)
 	close_all(n, false);
 	for (unsigned i = 0; i < PEER_BUCKETS; i++)
 		for (struct peer *p = n->bucket[i]; p; p = p->next) {
-			p->seen = 0;                     /* that was between other sessions */
+			peer_unsee(p);                   /* that was between other sessions */
 			p->fails = 0;
 			peer_want(p, false);
 		}

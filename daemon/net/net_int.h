@@ -120,6 +120,7 @@ void net_settle(struct net *n);          /* at the end of the turn */
 struct peer *peer_find(const struct net *n, uint64_t session);
 struct peer *peer_add(struct net *n, uint64_t session);  /* NULL: a limit, or no memory */
 void peer_forget(struct peer *p);        /* if nobody needs it; buried later */
+void peer_unsee(struct peer *p);
 void peer_bury(struct peer *p);
 void peer_state(struct peer *p, enum net_state s);
 void peer_want(struct peer *p, bool at_once);    /* sees to it that it is dialled, if it should be */

@@ -60,19 +60,27 @@ struct peer *peer_add(struct net *n, uint64_t session)
 	return p;
 }
 
+/* Both ends remember what was between them, so a later number is above it, whoever issues it. */
+void peer_unsee(struct peer *p)
+{
+	uint64_t counter = p->seen & ((UINT64_C(1) << GREET_COUNTER_BITS) - 1);
+
+	if (counter > p->net->counter)
+		p->net->counter = counter;
+	p->seen = 0;
+}
+
 void peer_forget(struct peer *p)
 {
 	struct net *n = p->net;
 	struct peer **at = bucket(n, p->session);
-	uint64_t counter = p->seen & ((UINT64_C(1) << GREET_COUNTER_BITS) - 1);
 
 	if (p->dead || p->linked || p->up || p->dialling || p->greeted || p->down)
 		return;
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
-	if (counter > n->counter)                /* both ends remember what was between them */
-		n->counter = counter;
+	peer_unsee(p);
 	loop_timer_cancel(n->loop, &p->retry);
 	resolve_stop(p->resolve);
 	p->resolve = NULL;

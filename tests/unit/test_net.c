@@ -651,6 +651,34 @@ static void unlink_in_a_callback_is_safe(void **state)
 	side_close(&a);
 }
 
+/* The old connection's end is told in the very turn in which the new one would be up. */
+static void unlink_between_two_connections_is_safe(void **state)
+{
+	struct greeting hello = { .session = 7, .to = A }, ready = { .kind = GREET_READY, .version_min = 1, .version_max = 1 };
+	uint8_t buf[2 * GREET_MAX];
+	uint64_t conn = 0;
+	int fd, again;
+	size_t n;
+
+	(void)state;
+	side_open(&a, "alpha", A, NULL, NULL, NULL);
+	fd = raw_up(7, &conn);
+	a.unlink_when_down = true;
+	hello.conn = conn;
+	ready.conn = conn + 2;
+	n = hello_make(buf, &hello);
+	n += greet_encode(&ready, buf + n);
+	again = raw_dial(&a);
+	assert_int_equal(send(again, buf, n, 0), n);
+	run_until(a.downs == 1);
+	run_for(50 * NSEC_PER_MSEC);
+	assert_int_equal(a.ups, 1);
+	assert_int_equal(a.conn, 0);
+	close(fd);
+	close(again);
+	side_close(&a);
+}
+
 static void listening_beyond_loopback_needs_keys(void **state)
 {
 	const struct net_options o = { .node = "n", .cluster = "", .ttl = TTL };
@@ -696,6 +724,7 @@ int main(void)
 		story("a lost peer is dialled until it is back", lost_peer_is_dialled_until_it_is_back),
 		story("a session that changes is greeted anew, without news of the old one", session_that_changes_is_greeted_anew_without_news_of_the_old),
 		story("a callback may unlink the peer that it is about", unlink_in_a_callback_is_safe),
+		story("a callback may unlink the peer between two of its connections", unlink_between_two_connections_is_safe),
 		story("listening beyond loopback needs keys", listening_beyond_loopback_needs_keys),
 	};
 

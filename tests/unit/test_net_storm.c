@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "../../daemon/net/keys.h"
+#include "../../daemon/net/links.h"
 #include "../../daemon/net/net.h"
 #include "tls_certs.h"
 
@@ -192,6 +193,20 @@ static void disturb(struct node *n)
 	}
 }
 
+/* All are cut off from all, and dial at once: everything crosses. */
+static void clash(void)
+{
+	static const struct link_info link = { .ifindex = 1, .name = "any", .up = true, .running = true };
+	static const struct links_event up = { .kind = LINKS_UP, .link = &link };
+
+	for (unsigned i = 0; i < NODES; i++) {
+		forget_all(&nodes[i]);
+		net_session(nodes[i].net, nodes[i].session, nodes[i].incarnation);
+	}
+	for (unsigned i = 0; i < NODES; i++)
+		net_link_event(nodes[i].net, &up);
+}
+
 static bool agreed(void)
 {
 	for (unsigned i = 0; i < NODES; i++)
@@ -232,6 +247,8 @@ static void storm(void)
 			disturb(&nodes[pick(NODES)]);
 		if (!pick(30))
 			link_all();
+		if (!pick(100))
+			clash();
 		run_for(pick(5) ? pick(3000) * NSEC_PER_USEC : 0);
 	}
 	link_all();
