@@ -2,7 +2,8 @@
 /*
  * Which host is asked. Everybody is probed at first, and again whenever something with him has failed, after
  * a pause that doubles; who has answered, has a leader, and is of our cluster, is up. The one that works is
- * asked until it fails; then the next one is, at once.
+ * asked until it fails; then the next one is, at once. While nobody is up the pauses stay short: sessions live on
+ * how soon an etcd that is back is noticed.
  *
  * Two hosts of different clusters are no store: a node that reaches only the one and a node that reaches only
  * the other would each be granted the same. So the first of another cluster that answers ends it, for good, and
@@ -68,6 +69,7 @@ void host_failed(struct etcd_host *h, int error, const char *why)
 		http_call_cancel(&h->probe);
 	h->state = HOST_DOWN;
 	h->fails++;
+	h->failed_at = h->e->now;
 	h->retry_at = h->e->now + (pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
 	h->error = error;
 	snprintf(h->why, sizeof h->why, "%s", why);
@@ -122,12 +124,23 @@ static void probed(void *arg, struct http_call *c)
 	etcd_step(h->e);
 }
 
+static http_ms retry_time(const struct etcd_host *h)
+{
+	const struct etcd *e = h->e;
+	http_ms soon = h->failed_at + e->request_ms / 4;
+
+	for (size_t i = 0; i < e->n_hosts; i++)
+		if (e->hosts[i].state == HOST_UP)
+			return h->retry_at;
+	return soon < h->retry_at ? soon : h->retry_at;
+}
+
 void hosts_step(struct etcd *e)
 {
 	for (size_t i = 0; i < e->n_hosts; i++) {
 		struct etcd_host *h = &e->hosts[i];
 
-		if (h->state != HOST_DOWN || e->now < h->retry_at || e->refused)
+		if (h->state != HOST_DOWN || e->now < retry_time(h) || e->refused)
 			continue;
 		h->probe = (struct http_call){
 			.url = h->status_url, .body = probe_body.data, .body_size = probe_body.size,
@@ -165,8 +178,8 @@ http_ms hosts_next(const struct etcd *e)
 	for (size_t i = 0; i < e->n_hosts && !e->refused; i++) {
 		const struct etcd_host *h = &e->hosts[i];
 
-		if (h->state == HOST_DOWN && (!next || h->retry_at < next))
-			next = h->retry_at;
+		if (h->state == HOST_DOWN && (!next || retry_time(h) < next))
+			next = retry_time(h);
 	}
 	return next;
 }

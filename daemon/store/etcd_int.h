@@ -55,7 +55,7 @@ struct etcd_host {
 	enum host_state state;
 	bool heard;			/* of the first probe's end */
 	unsigned fails;			/* since it last did something for us */
-	http_ms retry_at;
+	http_ms failed_at, retry_at;
 	struct http_call probe;
 	int error;			/* why it is down; 0: not known yet */
 	char why[WHY_MAX];

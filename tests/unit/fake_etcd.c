@@ -10,19 +10,26 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void fake_start(struct fake_etcd *f)
+void fake_again(struct fake_etcd *f)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = htons((uint16_t)f->port) };
 	socklen_t size = sizeof a;
+	int on = 1;
 
-	memset(f, 0, sizeof *f);
-	f->cluster = 77;
-	f->leader = 1;
 	f->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (f->fd < 0 || bind(f->fd, (struct sockaddr *)&a, size) < 0 || listen(f->fd, 64) < 0 ||
+	if (f->fd < 0 || setsockopt(f->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 || bind(f->fd, (struct sockaddr *)&a, size) < 0 || listen(f->fd, 64) < 0 ||
 	    getsockname(f->fd, (struct sockaddr *)&a, &size) < 0)
 		abort();
 	f->port = ntohs(a.sin_port);
+}
+
+void fake_start(struct fake_etcd *f)
+{
+	memset(f, 0, sizeof *f);
+	f->cluster = 77;
+	f->leader = 1;
+	fake_again(f);
 }
 
 static void drop(struct fake_etcd *f, size_t i)

@@ -50,5 +50,6 @@ struct fake_etcd {
 
 void fake_start(struct fake_etcd *f);
 void fake_stop(struct fake_etcd *f);
+void fake_again(struct fake_etcd *f);	/* after that, at the same port */
 /* Takes what has come, waiting for at most so long for that or for the other descriptor. */
 void fake_turn(struct fake_etcd **all, size_t n, int other_fd, int ms);

@@ -549,6 +549,28 @@ static void test_nobody(void **state)
 	must_fail(s, cas(s), STORE_ETCD_ENAME, false, "name is not found");
 }
 
+/* However long it was away. */
+static void test_back(void **state)
+{
+	struct stage *s = *state;
+	struct timespec begin;
+	struct answer a = { .error = -1 };
+
+	stage_open(s, 1);
+	a = cas(s);
+	assert_int_equal(a.error, 0);
+	answer_done(&a);
+	fake_stop(s->fakes[0]);
+	for (int i = 0; i < 8; i++)
+		must_fail(s, ask_get(&s->contract, "key"), STORE_ETCD_EREFUSED, false, "refused");
+	fake_again(s->fakes[0]);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	a = cas(s);
+	assert_int_equal(a.error, 0);
+	assert_true(ms_since(&begin) < 450);
+	answer_done(&a);
+}
+
 static void must_not_open(struct store_options o, const char *says)
 {
 	struct store_why why = { "" };
@@ -612,6 +634,7 @@ int main(void)
 		OWN("without a watch the hint goes up with each attempt", test_no_watch),
 		OWN("without descriptors a request fails and says so", test_no_descriptors),
 		OWN("nobody there, and no such name", test_nobody),
+		OWN("an etcd that is back is noticed soon", test_back),
 		OWN("options that do not fit are refused", test_options),
 	};
 
