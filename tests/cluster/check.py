@@ -45,6 +45,8 @@ class History:
         for e in self.events:
             if e["who"] == "run":
                 self.run_event(e)
+            elif e["ev"] == "killed":
+                open_calls.pop(e["client"], None)
             elif e["who"] == "nemesis":
                 self.fault_event(e, faulty)
             elif e["ev"] == "call":

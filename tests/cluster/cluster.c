@@ -20,7 +20,7 @@
 #include "nemesis.h"
 #include "town.h"
 
-#define TTL_MS 2000
+#define TTL_MS 3000
 #define BOUND_MS (6 * TTL_MS)
 #define SETTLE_MS (3 * TTL_MS)
 
@@ -90,6 +90,20 @@ static void keep(void)
 		note("could not keep it in %s", getenv("KEEP"));
 }
 
+/* What every daemon says of itself, for whoever has to find out. */
+static void show(void)
+{
+	static const char *const questions[] = { "status", "members", "ls" };
+	static char said[1 << 16];
+
+	for (unsigned host = 1; host <= town.hosts; host++)
+		for (unsigned i = 0; i < sizeof questions / sizeof *questions; i++) {
+			town_command(host, said, sizeof said, questions[i]);
+			for (char *save, *line = strtok_r(said, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+				note("h%u %s: %s", host, questions[i], line);
+		}
+}
+
 int main(int argc, char **argv)
 {
 	unsigned hosts = argc > 1 ? (unsigned)atoi(argv[1]) : 3, seconds = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
@@ -123,7 +137,10 @@ int main(int argc, char **argv)
 	history_open(history, "run");
 	history_say("\"op\":\"healed\"");
 	nap_ns((BOUND_MS + SETTLE_MS) * MS);
-	ok(crowd_end(BOUND_MS), "once all is whole every client comes to its end");
+	bool ended = crowd_end(BOUND_MS);
+	ok(ended, "once all is whole every client comes to its end");
+	if (!ended)
+		show();
 	history_say("\"op\":\"end\"");
 	keep();
 	ok(judge(kinds, n), "the judge of the history finds nothing");

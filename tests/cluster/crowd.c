@@ -7,20 +7,22 @@
 #include <sys/wait.h>
 
 #include "../e2e/harness.h"
+#include "history.h"
 #include "town.h"
 
 #define NAMES "3"
 
 static pid_t crowd[TOWN_HOSTS_MAX + 1][CROWD_EACH];
+static char names[TOWN_HOSTS_MAX + 1][CROWD_EACH][32];
 
 void crowd_begin(unsigned host, unsigned i)
 {
 	static unsigned lives;
-	char who[32], at[8], history[80], resource[80], run[80], seed[16];
+	char *who = names[host][i], at[8], history[80], resource[80], run[80], seed[16];
 
 	if (crowd[host][i])
 		return;
-	snprintf(who, sizeof who, "h%u.%u.%u", host, i, ++lives);
+	snprintf(who, sizeof names[0][0], "h%u.%u.%u", host, i, ++lives);
 	snprintf(at, sizeof at, "%u", host);
 	snprintf(history, sizeof history, "%s/history.h%u.%u", harness.dir, host, i);
 	snprintf(resource, sizeof resource, "%s/resource", harness.dir);
@@ -38,14 +40,20 @@ void crowd_begin_all(void)
 			crowd_begin(host, i);
 }
 
-void crowd_kill(unsigned host, unsigned i)
+static void end_at_once(unsigned host, unsigned i)
 {
-	if (!crowd[host][i])
-		return;
 	kill(crowd[host][i], SIGKILL);
 	while (waitpid(crowd[host][i], NULL, 0) < 0 && errno == EINTR)
 		;
 	crowd[host][i] = 0;
+}
+
+void crowd_kill(unsigned host, unsigned i)
+{
+	if (!crowd[host][i])
+		return;
+	end_at_once(host, i);
+	history_say("\"ev\":\"killed\",\"client\":\"%s\"", names[host][i]);
 }
 
 void crowd_freeze(unsigned host, unsigned i, bool freeze)
@@ -69,8 +77,8 @@ bool crowd_end(unsigned ms)
 				nap_ns(10 * MS);
 			if (crowd[host][i] && now_ns() >= until) {
 				note("worker %u of host %u does not end", i, host);
-				crowd_kill(host, i);
 				all = false;
+				continue;
 			}
 			crowd[host][i] = 0;
 		}

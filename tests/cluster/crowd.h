@@ -9,10 +9,10 @@
 
 void crowd_begin(unsigned host, unsigned i);
 void crowd_begin_all(void);
-void crowd_kill(unsigned host, unsigned i);
+void crowd_kill(unsigned host, unsigned i);       /* the history says so, as what the nemesis does */
 void crowd_freeze(unsigned host, unsigned i, bool freeze);
 
-/* All end once they hold nothing. False: some did not within ms, and were killed. */
+/* All end once they hold nothing. False: some did not within ms, and go on. */
 bool crowd_end(unsigned ms);
 
 #endif

@@ -36,6 +36,7 @@ def good():
         *op("i", 2, "x", "wait", 995, back=2 * SEC, token=8), *op("i", 2, "x", "post", 2 * SEC + 10),
         {"t": 3 * SEC, "who": "nemesis", "op": "mend", "ev": "return", "what": "cable 1", "hosts": [1]},
         {"t": 4 * SEC, "who": "run", "op": "healed"},
+        *op("k", 3, "x", "wait", 3 * SEC)[:1], {"t": 4 * SEC - 1, "who": "nemesis", "ev": "killed", "client": "k"},
         *op("j", 3, "x", "timedwait", 5 * SEC, back=9 * SEC, result="ETIMEDOUT"),
         {"t": 20 * SEC, "who": "run", "op": "end"},
     ]
@@ -101,6 +102,12 @@ def _(h):
 @bad("a wait that never ends")
 def _(h):
     h.remove(find(h, who="j", op="timedwait", ev="return"))
+
+
+@bad("a wait that never ends, of another than the one who was killed")
+def _(h):
+    h.remove(find(h, who="j", op="timedwait", ev="return"))
+    h.append({"t": 6 * SEC, "who": "nemesis", "ev": "killed", "client": "i"})
 
 
 @bad("an error that the call has not")
