@@ -148,6 +148,65 @@ int raw_read(int fd, void *buf, size_t n, nsec_t span)
 	return got ? (int)got : -ETIMEDOUT;
 }
 
+size_t hello_make(uint8_t *buf, struct greeting *g)
+{
+	g->kind = g->kind ? g->kind : GREET_HELLO;
+	g->version_min = g->version_min ? g->version_min : 1;
+	g->version_max = g->version_max ? g->version_max : 1;
+	g->incarnation = g->incarnation ? g->incarnation : 1;
+	if (!g->cluster[0])
+		strcpy(g->cluster, "test");
+	strcpy(g->node, "stranger");
+	return greet_encode(g, buf);
+}
+
+/* The reason of the refusal, 0 after a WELCOME, negative: no greeting came back. */
+int try_hello(struct side *s, struct greeting g, struct greeting *ret, int *ret_fd)
+{
+	uint8_t buf[GREET_MAX];
+	size_t n = hello_make(buf, &g);
+	int fd = raw_dial(s), r;
+
+	assert_int_equal(send(fd, buf, n, 0), n);
+	r = raw_read(fd, buf, GREET_HEAD, NSEC_PER_SEC);
+	if (r == GREET_HEAD) {
+		int length = greet_length(buf, GREET_HEAD);
+
+		assert_true(length > GREET_HEAD);
+		assert_int_equal(raw_read(fd, buf + GREET_HEAD, (size_t)length - GREET_HEAD, NSEC_PER_SEC), length - GREET_HEAD);
+		assert_int_equal(greet_decode(buf, (size_t)length, 1, 255, ret), 0);
+		r = ret->kind == GREET_REFUSED ? ret->reason : 0;
+	}
+	if (ret_fd)
+		*ret_fd = fd;
+	else
+		close(fd);
+	return r;
+}
+
+void ready_say(int fd, uint64_t conn)
+{
+	struct greeting g = { .kind = GREET_READY, .version_min = 1, .version_max = 1, .conn = conn };
+	uint8_t buf[GREET_MAX];
+	size_t n = greet_encode(&g, buf);
+
+	assert_int_equal(send(fd, buf, n, 0), n);
+}
+
+/* A peer of the test's own hand that is up. */
+int raw_up(struct side *s, uint64_t session, uint64_t *ret_conn)
+{
+	struct greeting g;
+	int fd, ups = s->ups;
+
+	assert_int_equal(try_hello(s, (struct greeting){ .session = session, .to = s->session, .conn = ret_conn ? *ret_conn : 0 }, &g, &fd), 0);
+	ready_say(fd, g.conn);
+	run_until(s->ups == ups + 1);
+	if (ret_conn)
+		*ret_conn = g.conn;
+	return fd;
+}
+
 struct look {
 	uint64_t session;
 	struct net_peer_info *ret;

@@ -8,6 +8,7 @@
 
 #include "loop_fixture.h"
 
+#include "../../daemon/net/greet.h"
 #include "../../daemon/net/keys.h"
 #include "../../daemon/net/net.h"
 
@@ -57,6 +58,16 @@ void frame_make(uint8_t *ret, uint32_t n, uint8_t fill);
 /* A peer of the test's own hand: a socket, connected to the side; and back. */
 int raw_dial(const struct side *s);
 int raw_read(int fd, void *buf, size_t n, nsec_t span);  /* what comes in that time, the loop turning; 0: the end */
+
+/* With defaults for what is not given; the length. */
+size_t hello_make(uint8_t *buf, struct greeting *g);
+
+/* The reason of the refusal, 0 after a WELCOME, negative: no greeting came back. ret_fd NULL: it is closed again. */
+int try_hello(struct side *s, struct greeting g, struct greeting *ret, int *ret_fd);
+void ready_say(int fd, uint64_t conn);
+
+/* A peer of the test's own hand that is up: its socket. *ret_conn, if not NULL: the last number before, then its own. */
+int raw_up(struct side *s, uint64_t session, uint64_t *ret_conn);
 
 void peer_of(const struct side *s, uint64_t session, struct net_peer_info *ret);
 
