@@ -27,11 +27,7 @@ static unsigned side(const struct conn *c, const struct node *n)
 
 static struct conn *conn_find(struct sim *s, uint64_t number)
 {
-	struct conn *c = s->conns;
-
-	while (c && c->number != number)
-		c = c->next;
-	return c;
+	return number <= s->conn_number && number ? s->conn[number] : NULL;
 }
 
 static void breaks(struct sim *s, struct event *e);
@@ -120,6 +116,13 @@ static void connect(struct sim *s, struct node *a, struct node *b)
 	struct conn *c = calloc(1, sizeof *c);
 
 	c->number = ++s->conn_number;
+	if (c->number >= s->conn_max) {
+		s->conn_max = s->conn_max ? 2 * s->conn_max : 1024;
+		s->conn = realloc(s->conn, s->conn_max * sizeof *s->conn);
+		if (!s->conn)
+			abort();
+	}
+	s->conn[c->number] = c;
 	s->linked[a->id][b->id] = s->linked[b->id][a->id] = true;
 	c->next = s->conns;
 	s->conns = c;
@@ -158,6 +161,7 @@ static void conns_sweep(struct sim *s)
 
 		if (c->broken && s->now > last + 10 * SEC) {
 			*link = c->next;
+			s->conn[c->number] = NULL;
 			late_free(s, c);
 			free(c);
 		} else {
@@ -316,4 +320,5 @@ void net_done(struct sim *s)
 		late_free(s, c);
 		free(c);
 	}
+	free(s->conn);
 }

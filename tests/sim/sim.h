@@ -255,7 +255,8 @@ struct sim {
 	unsigned nodes, names;
 	struct node node[NODES_MAX];
 	struct conn *conns;
-	uint64_t conn_number;
+	struct conn **conn;              /* by number; NULL: no more */
+	uint64_t conn_number, conn_max;
 	bool linked[NODES_MAX][NODES_MAX]; /* have a connection that is not broken */
 	bool blocked[NODES_MAX][NODES_MAX]; /* from, to */
 	struct record *records;
