@@ -321,7 +321,7 @@ static struct msg say(struct bench *b, struct msg m)
 	name_t n;
 
 	m.shard = (uint8_t)b->shard;
-	m.from = m.to = self;
+	m.from = m.to = peers_self(&b->peers)->id;
 	m.epoch = b->epoch;
 	if (!m.last && !(m.flags & MSG_FLAG_FIRST) && m.kind != MSG_HANDOVER)
 		m.key = KEY, m.key_len = sizeof KEY - 1;
@@ -476,6 +476,52 @@ static void planned(void **state)
 	}
 }
 
+/* A daemon gives back and dies before a master has heard it; the one that follows claims the name without a word of it. */
+static void forgot_what_it_gave_back(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg mark = { .kind = MSG_MARK, .number = self.session, .flags = MSG_FLAG_KNOWN, .value = text("old", token_make(4, 1)) };
+	struct msg over = { .kind = MSG_HANDOVER, .number = 4, .flags = MSG_FLAG_CLEAN }, m;
+
+	for (unsigned reborn = 0; reborn < 2; reborn++) {
+		uint64_t number = number_first(1 + reborn);
+
+		/* To the same master: as a new claim, and as one that is taken back at once. */
+		for (unsigned back = 0; back < 2; back++) {
+			bench_init(&b);
+			reign(&b, 5);
+			say(&b, over);
+			synced(&b);
+			m = say(&b, claim(3));
+			assert_int_equal(m.kind, MSG_GRANT);
+			assert_int_equal(m.flags & MSG_FLAG_LOST, 0);
+			if (back)
+				say(&b, (struct msg){ .kind = MSG_RELEASE, .number = number + 4 });
+			m = say(&b, claim(number + 5));
+			assert_int_equal(m.kind, MSG_GRANT);
+			assert_int_equal(m.flags & MSG_FLAG_LOST, reborn ? MSG_FLAG_LOST : 0);
+			assert_int_equal(m.value.state, reborn ? CORE_VALUE_LOST : CORE_VALUE_NONE);
+			bench_done(&b);
+		}
+
+		/* To the next one, whom the former has told who held it. */
+		bench_init(&b);
+		peers_self(&b.peers)->id.incarnation = 1 + reborn;
+		reign(&b, 5);
+		say(&b, mark);
+		m = claim(number + 5);
+		m.kind = MSG_SYNC;
+		say(&b, m);
+		say(&b, over);
+		m = synced(&b);
+		assert_int_equal(m.kind, MSG_GRANT);
+		assert_int_equal(m.flags & MSG_FLAG_LOST, reborn ? MSG_FLAG_LOST : 0);
+		assert_int_equal(m.value.state, reborn ? CORE_VALUE_LOST : CORE_VALUE_KNOWN);
+		bench_done(&b);
+	}
+}
+
 /* A former master tells what it has, as long as it is the last one. */
 static void tells(void **state)
 {
@@ -616,6 +662,7 @@ int main(void)
 		{ "what is owed is acknowledged, however often it is said", heard, NULL, NULL, NULL },
 		{ "a suspect reign believes holders, and calls lost what others know", suspect, NULL, NULL, NULL },
 		{ "a planned move forgets nothing", planned, NULL, NULL, NULL },
+		{ "what a daemon gave back unheard is called lost once it has been started anew", forgot_what_it_gave_back, NULL, NULL, NULL },
 		{ "a former master tells values, deaths and what it knew, and then forgets them", tells, NULL, NULL, NULL },
 	};
 
