@@ -388,6 +388,7 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 	case MSG_RELEASE:
 	case MSG_HANDOVER:
 	case MSG_MARK:
+	case MSG_OBSERVE:
 		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f->msg.shard)))
 			return 0;
 		return to_master(c, &f->msg, s);
@@ -409,6 +410,8 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 	case MSG_STAMP:
 	case MSG_REVOKE:
 	case MSG_LIMIT:
+	case MSG_NEWS:
+	case MSG_OBSERVED:
 	case MSG_REIGN:
 		member_receive(&c->member, &f->msg, s);
 		return 0;

@@ -8,8 +8,9 @@
 #include "core_int.h"
 #include "range.h"
 
-/* What one piece of work may add: a grant in two actions, OPENED, a request to the store, TIMER, FATAL. */
-#define ROOM 10
+/* What one piece of work may add: four revokes or a grant in three actions, the news to four and a question, OPENED,
+ * a request to the store, TIMER, FATAL. */
+#define ROOM 16
 
 /* What the time may have brought before the event. */
 #define ROOM_TIME 16
@@ -163,6 +164,18 @@ static int change(struct core *c, const struct core_event *ev, struct step *s)
 	return r;
 }
 
+static int proclaimed(struct core *c, const struct core_event *ev, struct step *s)
+{
+	int r = master_reserve(&c->master);
+	uint32_t value;
+
+	if (r < 0 || (r = value_in(c, &ev->proclaim.value, &value)) < 0)
+		return r;
+	r = member_proclaim(&c->member, ev, value, s);
+	value_drop(&c->values, value);
+	return r;
+}
+
 /* What it leaves behind may reach the master of this node within the step. */
 static int release(struct core *c, const struct core_event *ev, struct step *s)
 {
@@ -214,6 +227,11 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
 		return barriers_event(&c->barriers, ev, s);
+	case CORE_EV_OBSERVE:
+		r = master_reserve(&c->master);
+		return r < 0 ? r : member_observe(&c->member, ev, s);
+	case CORE_EV_PROCLAIM:
+		return proclaimed(c, ev, s);
 	case CORE_EV_STORE:
 		return store_answer(c, ev, s);
 	case CORE_EV_LINK_UP:
@@ -252,6 +270,7 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_RELEASE:
 	case MSG_HANDOVER:
 	case MSG_MARK:
+	case MSG_OBSERVE:
 		master_receive(&c->master, msg, s);
 		return;
 	case MSG_GRANT:
@@ -260,6 +279,8 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_STAMP:
 	case MSG_REVOKE:
 	case MSG_LIMIT:
+	case MSG_NEWS:
+	case MSG_OBSERVED:
 	case MSG_REIGN:
 		member_receive(&c->member, msg, s);
 		return;

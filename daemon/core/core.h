@@ -33,7 +33,7 @@
 #define CORE_ACTIONS_MAX 48
 #define CORE_MEMBERS_MAX 1024    /* nodes of a cluster, dead sessions included until they are cleared away */
 #define CORE_VALUE_MAX 1024      /* bytes that a name carries */
-#define CORE_FRAME_MAX 1520
+#define CORE_FRAME_MAX 1536
 #define CORE_ADDRESS_MAX 255     /* "host:port" */
 #define CORE_NODE_NAME_MAX 64
 #define CORE_WEIGHT_ALL UINT32_MAX
@@ -103,6 +103,8 @@ struct core_record {
 	X(RELEASE)        /* nobody on this node has the name open any more */                 \
 	X(CHANGE)         /* of a name that is held or waited for: hold less, want other than before */ \
 	X(RESIZE)         /* of a semaphore that is held or waited for: another limit, for all */ \
+	X(PROCLAIM)       /* of a lock that is held exclusively: who leads, or that nobody does */ \
+	X(OBSERVE)        /* somebody on this node wants to know who leads; or nobody any more */ \
 	X(LINK_UP)        /* a connection to that session, with a number above all its earlier ones */ \
 	X(LINK_DOWN)      /* that connection is no more */                                      \
 	X(RECV)           /* a frame */                                                         \
@@ -210,6 +212,16 @@ struct core_event {
 		} change;
 		struct {
 			core_ref_t ref;
+			struct core_value value; /* KNOWN: is published, and who leads has this token; NONE: nobody leads after this token, or 0 */
+		} proclaim;
+		struct {
+			core_ref_t ref;          /* the same as of a claim on that name, if there is one */
+			const void *key;         /* copied */
+			uint16_t key_len;
+			bool on;
+		} observe;
+		struct {
+			core_ref_t ref;
 			uint32_t limit;          /* 1 .. CORE_LIMIT_MAX */
 		} resize;
 		struct {
@@ -261,16 +273,18 @@ struct core_event {
 	X(DEADLINE)       /* publish: what this node holds may be relied upon until then. Earlier than before: after CUT_OFF */ \
 	X(JEOPARDY)       /* renewals fail: error. A later DEADLINE says that they work again */ \
 	X(LOSS)           /* begin with the actions on loss, and say LOSS_DONE after them */   \
-	X(LAPSED)         /* all that was held is lost; refs of what was not waited for are free */ \
+	X(LAPSED)         /* all that was held is lost; refs of what was neither waited for nor observed are free */ \
 	X(SESSION)        /* close all links: this is our session and incarnation now */       \
 	X(REVOKE)         /* another node waits: hold no more than `weight` soon, by CHANGE or RELEASE */ \
 	X(RESIZED)        /* the limit is `weight` now, and `number` its number. What is held stays, what is waited for waits */ \
+	X(OBSERVED)       /* somewhere it is observed who leads: PROCLAIM who does now, and each change from now on */ \
+	X(NEWS)           /* who leads: `value`, whose token is the term; NONE: nobody does. (token, count) only rises */ \
 	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
 	X(DRAINED)        /* this node masters nothing */                                      \
 	X(LEDGER_GRANT)   /* write down that the node owns this range of the name */           \
 	X(GRANT)          /* open the fast path of the name on that range, wake a waiter */    \
 	X(LEDGER_RELEASE) /* write down that the lease is no more */                           \
-	X(FORGOTTEN)      /* the master has acknowledged: ref is free to be re-used */         \
+	X(FORGOTTEN)      /* the master has acknowledged: ref is free to be re-used, unless it observes */ \
 	X(OPENED)         /* a reign has begun: epoch. Before the first grant; again when an epoch is raised */ \
 	X(REFUSED)        /* the claim or refill cannot be served: error (-EOVERFLOW: no epochs left) */ \
 	X(LEDGER_ARRIVE)  /* write down that this party has come; such rows outlive LAPSED */  \
@@ -302,6 +316,7 @@ struct core_action {
 			uint64_t number;         /* LEDGER_GRANT: of the claim; RESIZED: of the limit */
 			int error;
 			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
+			bool observed;           /* GRANT: as OBSERVED */
 			bool lost;               /* GRANT: a former holder died, or was lost (EOWNERDEAD) */
 			struct core_value value; /* LEDGER_GRANT, GRANT: what was left behind, unless the node held some of it before: then it knows better */
 		} name;
@@ -384,7 +399,7 @@ void core_free(struct core *c);
  *   -EINVAL          an impossible event: a bad key, ref, range or value, ADOPT or START after START, an
  *                    answer that nobody waits for, CLAIM or REFILL of a ref whose release is under way
  *   -ENOENT          REFILL, RELEASE: nothing is claimed or held by this ref
- *   -EALREADY        CLAIM, ADOPT of a ref that waits or holds, REFILL of one that waits for it, RELEASE of one
+ *   -EALREADY        OBSERVE of what is observed, or not; CLAIM, ADOPT of a ref that waits or holds, REFILL of one that waits for it, RELEASE of one
  *                    being released. A grant is never said twice: the range may be in use already
  *   -EEXIST          CLAIM, ADOPT: the key is open by another ref
  *   -EBUSY           CLAIM: the key is being released by another ref; claim again when that is FORGOTTEN

@@ -7,14 +7,15 @@
 
 enum {
 	NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, VALUE = 512, KEY = 1024,
-	PRESENT = 2048, RESIZE = 4096,
+	PRESENT = 2048, RESIZE = 4096, NEWS = 8192,
 };
 
 #define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
 #define VALUE_FLAGS (MSG_FLAG_VALUE | MSG_FLAG_VALUE_LOST)
 #define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES | MSG_FLAG_LIMIT | MSG_FLAG_RESIZE)
+#define NEWS_FLAGS (MSG_FLAG_NEWS | MSG_FLAG_LEADS)
 
-_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
+_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 12 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
 
 static const uint16_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
@@ -36,14 +37,17 @@ static const uint16_t fields_of[] = {
 	[MSG_ASK] = NUMBER | STAMP | KEY,
 	[MSG_ANSWER] = NUMBER | STAMP | SEEN | ERROR | KEY,
 	[MSG_PAST] = STAMP | SEEN | KEY,
+	[MSG_OBSERVE] = KEY,
+	[MSG_NEWS] = KEY,
+	[MSG_OBSERVED] = NUMBER | SEEN | KEY,
 };
 
 static const uint16_t flags_of[] = {
-	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | LEFT_FLAGS,
-	[MSG_CLAIM] = MSG_FLAG_UPGRADE | LEFT_FLAGS,
+	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | LEFT_FLAGS | NEWS_FLAGS,
+	[MSG_CLAIM] = MSG_FLAG_UPGRADE | LEFT_FLAGS | NEWS_FLAGS,
 	[MSG_RELEASE] = LEFT_FLAGS,
-	[MSG_GRANT] = MSG_FLAG_LOST | VALUE_FLAGS,
-	[MSG_HANDOVER] = MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
+	[MSG_GRANT] = MSG_FLAG_LOST | MSG_FLAG_OBSERVED | VALUE_FLAGS,
+	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
 	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT,
 	[MSG_LIMIT] = 0,
 	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PASSED | MSG_FLAG_YES,
@@ -51,7 +55,16 @@ static const uint16_t flags_of[] = {
 	[MSG_ASK] = MSG_FLAG_RESET,
 	[MSG_ANSWER] = MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_RESET,
 	[MSG_PAST] = MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_OBSERVE] = MSG_FLAG_OFF,
+	[MSG_NEWS] = NEWS_FLAGS | MSG_FLAG_VALUE,
+	[MSG_OBSERVED] = 0,
 };
+
+/* The bits are others' in other kinds. */
+static bool tells_news(enum msg_kind kind)
+{
+	return kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_NEWS;
+}
 
 /* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
 static uint16_t fields(enum msg_kind kind, uint16_t flags)
@@ -59,7 +72,7 @@ static uint16_t fields(enum msg_kind kind, uint16_t flags)
 	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
 		return 0;
 	return (uint16_t)(fields_of[kind] | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
-			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0));
+			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0) | (tells_news(kind) && flags & MSG_FLAG_NEWS ? NEWS : 0));
 }
 
 struct cursor {
@@ -127,6 +140,10 @@ uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 	}
 	if (has & RESIZE)
 		put(&c, 4, m->resize);
+	if (has & NEWS) {
+		put(&c, 8, m->term);
+		put(&c, 4, m->count);
+	}
 	if (has & VALUE) {
 		core_assert(m->value.len <= CORE_VALUE_MAX);
 		put(&c, 8, m->value.token);
@@ -229,6 +246,10 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (m->kind == MSG_LIMIT && (!limit_sensible(m->limit) || !limit_sensible(m->held) || !m->stamp))
 		return false;
+	if (has & NEWS && !m->term)
+		return false;
+	if (tells_news(m->kind) && (m->flags & NEWS_FLAGS ? !(has & NEWS) : m->kind == MSG_NEWS))
+		return false;
 	if (has & VALUE && !value_sensible(&m->value))
 		return false;
 	if (!barrier_sensible(m))
@@ -297,6 +318,10 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 	}
 	if (has & RESIZE)
 		m->resize = (uint32_t)get(&c, 4);
+	if (has & NEWS) {
+		m->term = get(&c, 8);
+		m->count = (uint32_t)get(&c, 4);
+	}
 	if (m->flags & MSG_FLAG_VALUE_LOST)
 		m->value.state = CORE_VALUE_LOST;
 	if (has & VALUE) {

@@ -40,7 +40,7 @@ struct master_extra *extra_make(struct master *m, struct master_name *r)
 
 void extra_drop_if_empty(struct master *m, struct master_name *r)
 {
-	if (!r->extra || extra_at(m, r)->value || extra_at(m, r)->limit_stamp)
+	if (!r->extra || extra_at(m, r)->value || extra_at(m, r)->limit_stamp || extra_at(m, r)->watchers)
 		return;
 	pool_give(&m->extras, r->extra);
 	r->extra = 0;
@@ -84,6 +84,7 @@ static bool extra_keep_alone(struct master *m, const struct name *name, struct m
 
 void extra_forget(struct master *m, struct master_name *r)
 {
+	watchers_forget(m, r);
 	if (r->extra)
 		extra_at(m, r)->limit_stamp = 0;
 	value_blank(m, r);
@@ -99,7 +100,7 @@ void record_drop_if_idle(struct master *m, name_t n)
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || r->lost || r->holder || extra_keep_alone(m, name, r))
+	if (r->claims || r->listed || is_watched(m, r) || r->lost || r->holder || extra_keep_alone(m, name, r))
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
@@ -203,9 +204,14 @@ void claim_drop(struct master *m, name_t n, uint32_t handle)
 
 void claim_hold(struct master *m, struct master_name *r, struct master_claim *c, uint32_t held)
 {
-	(void)m;
+	bool leads = c->held == MSG_WEIGHT_ALL;
+
 	r->held = r->held - c->held + held;
 	c->held = held;
+	if (leads != (held == MSG_WEIGHT_ALL) && is_watched(m, r) && m->open & shard_bit(names_at(m->names, c->name)->shard)) {
+		extra_at(m, r)->asked = false;
+		record_list(m, c->name);
+	}
 }
 
 struct master_queue *queue_make(struct master *m, struct master_name *r)
@@ -310,6 +316,10 @@ void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, u
 	struct msg grant = { .kind = MSG_GRANT, .range = c->range, .stamp = stamp, .held = c->held,
 			     .flags = c->told_lost ? MSG_FLAG_LOST : 0, .value = value_state(m, r), .kept = value_of(m, r) };
 
+	if (c->held == MSG_WEIGHT_ALL && is_watched(m, r)) {
+		grant.flags |= MSG_FLAG_OBSERVED;
+		extra_at(m, r)->asked = true;
+	}
 	claim_answer(m, n, c, s, &grant);
 }
 

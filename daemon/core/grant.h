@@ -77,6 +77,24 @@ void limit_answer(struct master *m, name_t n, struct master_claim *c, const stru
 /* A piece of telling all who have the name open. false: all know. */
 bool limit_work(struct master *m, name_t n, struct step *s);
 
+/* master_news.c */
+void observe_take(struct master *m, name_t n, unsigned peer, const struct msg *msg);
+void news_hear(struct master *m, name_t n, const struct master_name *r, const struct msg *msg);
+void news_ask_again(const struct master *m, const struct master_name *r);
+void watchers_forget(struct master *m, struct master_name *r);
+void watchers_synced(struct master *m, struct peer *p, unsigned shard);
+
+/* Drops the first of what an ended session observes. */
+void watcher_ended(struct master *m, struct peer *p);
+
+static inline bool is_watched(const struct master *m, const struct master_name *r)
+{
+	return r->extra && extra_at(m, r)->watchers;
+}
+
+/* A piece of telling observers. */
+void news_work(struct master *m, name_t n, struct step *s);
+
 void value_take(struct master *m, struct master_name *r, uint32_t value);
 void value_blank(struct master *m, struct master_name *r);
 

@@ -23,7 +23,7 @@ static struct msg tell_msg(const struct master *m, enum msg_kind kind, unsigned 
 			     .epoch = m->telling_epoch[shard] };
 }
 
-/* First what was lost and what is held alone, name by name, then that this was all. */
+/* First that it begins, then what was lost, what is held alone and what was left, name by name, then that this was all. */
 bool master_tell_work(struct master *m, struct step *s)
 {
 	if (!m->telling)
@@ -31,6 +31,11 @@ bool master_tell_work(struct master *m, struct step *s)
 	if (m->telling_shard == CORE_SHARDS) {
 		m->telling_shard = (unsigned)__builtin_ctzll(m->telling);
 		m->telling_at = m->shard[m->telling_shard].names;
+		struct msg begin = tell_msg(m, MSG_HANDOVER, m->telling_shard);
+		begin.number = m->shard[m->telling_shard].epoch;
+		begin.flags = MSG_FLAG_FIRST;
+		step_send(s, &begin);
+		return true;
 	}
 	unsigned shard = m->telling_shard;
 	if (m->telling_at) {

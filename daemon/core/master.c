@@ -20,6 +20,7 @@ void master_init(struct master *m, const struct core_memory *mem, struct names *
 	pool_init(&m->claims, mem, sizeof(struct master_claim));
 	pool_init(&m->queues, mem, sizeof(struct master_queue));
 	pool_init(&m->waits, mem, sizeof(struct master_wait));
+	pool_init(&m->watchers, mem, sizeof(struct watcher));
 	pool_init(&m->extras, mem, sizeof(struct master_extra));
 }
 
@@ -30,6 +31,7 @@ void master_done(struct master *m)
 	pool_done(&m->queues);
 	pool_done(&m->waits);
 	pool_done(&m->extras);
+	pool_done(&m->watchers);
 }
 
 void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay)
@@ -40,7 +42,7 @@ void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay
 
 int master_reserve(struct master *m)
 {
-	struct pool *pools[] = { &m->records, &m->claims, &m->queues, &m->waits, &m->extras };
+	struct pool *pools[] = { &m->records, &m->claims, &m->queues, &m->waits, &m->extras, &m->watchers };
 
 	for (unsigned i = 0; i < CORE_ARRAY_N(pools); i++) {
 		int r = pool_reserve(pools[i], 1);
@@ -100,6 +102,7 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 
 		next = r->shard_next;
 		r->listed = false;
+		watchers_forget(m, r);           /* they say so again */
 		r->known &= keep_lost;
 		if (keep_lost && r->claims) {
 			r->holder = holder_of(m, r);
@@ -140,6 +143,7 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 		peers_self(m->peers)->needed |= bit;
 	m->frozen &= ~bit;
 	m->opening |= bit;
+	m->handing &= ~bit;
 	m->listed = alone ? m->listed | bit : m->listed & ~bit;
 	if (!heir) {
 		m->suspect = alone || epoch == 1 ? m->suspect & ~bit : m->suspect | bit;
@@ -366,8 +370,16 @@ static void take_left(struct master *m, name_t n, struct master_name *r, const s
 {
 	take_value(m, r, c, msg);
 	limit_resize(m, n, r, msg);
+	if (c && c->held == MSG_WEIGHT_ALL && msg->held == MSG_WEIGHT_ALL && c->range.first == msg->seen && is_open(m, msg))
+		news_hear(m, n, r, msg);
 	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL)
 		r->lost = true;
+}
+
+/* Who holds knows what was left; in its sync it says so too. */
+static void known_by(const struct master *m, struct master_name *r, const struct msg *msg)
+{
+	r->known |= msg->held && (msg->kind == MSG_SYNC || is_open(m, msg));
 }
 
 /* The very statement that the master knows already. */
@@ -377,6 +389,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	struct master_claim *c = claim_at(m, handle);
 	bool seen = msg->seen == c->range.first;
 
+	known_by(m, r, msg);
 	take_value(m, r, c, msg);                /* a sync says it also if the claim did not */
 #ifdef CORE_BREAK_DELTA
 	if (!seen && c->held && r->limit != MSG_WEIGHT_ALL)
@@ -418,6 +431,15 @@ static struct master_name *record_if(const struct master *m, name_t n)
 	return names_at(m->names, n)->record ? record_of(m, n) : NULL;
 }
 
+/* On a new connection: what the holder has told may have been lost, and whether it knows that it is observed. */
+static void news_again(struct master *m, name_t n, const struct master_claim *c, const struct msg *msg)
+{
+	if (msg->kind != MSG_SYNC || c->held != MSG_WEIGHT_ALL || !is_watched(m, record_of(m, n)))
+		return;
+	news_ask_again(m, record_of(m, n));
+	record_list(m, n);
+}
+
 static void take_statement(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
 	uint32_t limit = msg->limit ? msg->limit : MSG_WEIGHT_ALL;
@@ -432,8 +454,10 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		return;
 	if (c && msg->number == c->number) {
 		take_repeated(m, n, handle, msg, s);
-		if ((r = record_if(m, n)) && (handle = claim_find(m, r, peer)))
-			limit_answer(m, n, claim_at(m, handle), msg, s);
+		if (!(r = record_if(m, n)) || !(handle = claim_find(m, r, peer)))
+			return;
+		news_again(m, n, claim_at(m, handle), msg);
+		limit_answer(m, n, claim_at(m, handle), msg, s);
 		return;
 	}
 	if (!held_possible(m, c, msg))
@@ -469,7 +493,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	claim_hold(m, r, c, msg->held);
 	if (c->keep >= msg->held || msg->kind == MSG_SYNC)
 		c->keep = CLAIM_KEEP_ALL;        /* a daemon that was started anew has not been asked */
-	r->known |= msg->held > 0;
+	known_by(m, r, msg);
 	if (msg->wanted)
 		take_wanted(m, n, handle, msg, s);
 	else
@@ -480,6 +504,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		record_list(m, n);
 	if (!(r = record_if(m, n)) || !(handle = claim_find(m, r, peer)))
 		return;
+	news_again(m, n, claim_at(m, handle), msg);
 	stamp_say(m, n, claim_at(m, handle), msg->flags & MSG_FLAG_OWES, s);
 	limit_answer(m, n, claim_at(m, handle), msg, s);
 }
@@ -557,6 +582,8 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 		record_drop_if_idle(m, n);
 	}
 	barriers_synced(m->barriers, peer, shard);
+	if (peer)
+		watchers_synced(m, p, shard);
 	p->synced |= shard_bit(shard);
 	open_when_synced(m);
 	(void)s;
@@ -597,7 +624,10 @@ static void take_handover(struct master *m, const struct msg *msg)
 {
 	shard_set_t bit = shard_bit(msg->shard);
 
-	if (!(m->opening & bit) || msg->number + 1 != m->shard[msg->shard].epoch || !(msg->flags & MSG_FLAG_CLEAN))
+	if (!(m->opening & bit) || msg->number + 1 != m->shard[msg->shard].epoch)
+		return;
+	m->handing |= msg->flags & MSG_FLAG_FIRST ? bit : 0;
+	if (!(msg->flags & MSG_FLAG_CLEAN) || !(m->handing & bit))
 		return;
 	m->suspect &= ~bit;
 	if (!(msg->flags & MSG_FLAG_FORGOT))
@@ -632,6 +662,9 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_CLAIM:
 		take_statement(m, n, peer, msg, s);
 		return;
+	case MSG_OBSERVE:
+		observe_take(m, n, peer, msg);
+		return;
 	case MSG_RELEASE:
 		take_release(m, n, peer, msg, s);
 		return;
@@ -648,6 +681,8 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_STAMP:
 	case MSG_REVOKE:
 	case MSG_LIMIT:
+	case MSG_NEWS:
+	case MSG_OBSERVED:
 	case MSG_REIGN:
 	case MSG_ARRIVE:
 	case MSG_ENROL:
@@ -703,6 +738,10 @@ static void ended_work(struct master *m, struct step *s)
 	}
 	if (barriers_ended(m->barriers, p))
 		return;
+	if (p->watches) {
+		watcher_ended(m, p);
+		return;
+	}
 	if (p->link_wanted)
 		step_act(s, CORE_ACT_UNLINK)->send.session = p->id.session;
 	peers_drop(m->peers, p);
@@ -734,12 +773,15 @@ bool master_work(struct master *m, struct step *s)
 	if (!master_busy(m))
 		return false;
 	name_t n = ready_get(m, (unsigned)__builtin_ctzll(m->open & m->ready));
-	const struct master_name *r = record_of(m, n);
+	const struct master_name *r = record_if(m, n);
 	if (limit_work(m, n, s))
 		return true;
 	if (queue_head(m, r))
 		grant_serve(m, n, s);
-	else
+	r = record_if(m, n);
+	if (r && is_watched(m, r))
+		news_work(m, n, s);
+	else if (r && !queue_head(m, r))
 		record_drop_if_idle(m, n);
 	return true;
 }

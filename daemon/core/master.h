@@ -82,7 +82,24 @@ struct master_extra {
 	uint32_t value;                  /* handle; 0: none */
 	uint32_t opened;                 /* the limit that it was opened with, if it has been resized ... */
 	uint64_t limit_stamp;            /* ... which is so if this is not 0 */
+	uint32_t watchers;               /* who observes it; 0: nobody */
+	uint32_t at;                     /* of them, the next to be told the news */
+	uint64_t term;                   /* the news: who leads, or led; 0: not known yet */
+	uint32_t count;
+	uint32_t news;                   /* the leader's value, a handle */
+	bool leads;
+	bool asked;                      /* the exclusive holder knows that it is observed */
 	bool telling;                    /* those whose limit is old are being told */
+};
+
+/* An observer of a name. */
+struct watcher {
+	name_t name;
+	uint32_t next;                   /* of the name's */
+	uint32_t peer_next, peer_prev;   /* of the peer's */
+	uint16_t peer, round;            /* as of claims */
+	uint32_t count;                  /* what it was told last */
+	uint64_t term;
 };
 
 struct master_name {
@@ -123,13 +140,14 @@ struct master {
 	struct peers *peers;
 	struct values *values;
 	struct msg_peer self;
-	struct pool records, claims, queues, waits, extras;
+	struct pool records, claims, queues, waits, extras, watchers;
 	uint32_t kept;                   /* names that are remembered for their values alone */
 	core_nsec_t lock_delay;
 	core_nsec_t now;                 /* as the caller last said */
 	shard_set_t opening, open, raise, frozen;
 	shard_set_t listed;              /* a list of the sessions was asked for after the epoch was seen */
 	shard_set_t suspect;
+	shard_set_t handing;             /* the former master's handing over has been heard from the first word on */
 	shard_set_t forgot;              /* values of names that have no record may have been published */
 	shard_set_t ready, later;        /* those lists are not empty */
 	shard_set_t opened;              /* opened since the caller last cleared this */

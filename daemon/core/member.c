@@ -10,7 +10,7 @@ void member_init(struct member *m, const struct core_memory *mem, struct names *
 	m->names = names;
 	m->peers = peers;
 	m->values = values;
-	pool_init(&m->limits, mem, sizeof(struct lease_limit));
+	pool_init(&m->mores, mem, sizeof(struct lease_more));
 }
 
 void member_done(struct member *m)
@@ -22,7 +22,7 @@ void member_done(struct member *m)
 		m->mem->free(m->mem->arg, m->piece, m->pieces_max * sizeof *m->piece);
 	m->piece = NULL;
 	m->pieces_max = 0;
-	pool_done(&m->limits);
+	pool_done(&m->mores);
 }
 
 void member_begin(struct member *m, struct msg_peer self)
@@ -173,11 +173,29 @@ static void lease_drop(struct member *m, core_ref_t ref)
 	names_at(m->names, l->name)->ref = CORE_REF_NONE;
 	names_drop(m->names, l->name);
 	value_drop(m->values, l->value);
-	limit_forget(m, l);
+	if (l->more)
+		pool_give(&m->mores, l->more);
 	*l = (struct lease){ 0 };
 	m->leases--;
 	m->piece[i].live--;
 	piece_drop_if_empty(m, i);
+}
+
+/* It has nothing and wants nothing, but perhaps to hear the news. */
+static void lease_end(struct member *m, core_ref_t ref)
+{
+	struct lease *l = lease_at(m, ref);
+
+	if (!observes(m, l)) {
+		lease_drop(m, ref);
+		return;
+	}
+	struct lease_more *r = more_at(m, l);
+	r->stamp = 0;
+	r->resize = 0;
+	r->says = SAYS_NOTHING;
+	value_drop(m->values, l->value);
+	*l = (struct lease){ .name = l->name, .more = l->more, .state = LEASE_OBSERVING };
 }
 
 /* The only place where a lease changes its state. */
@@ -247,7 +265,11 @@ static void forget_if_known(struct member *m, struct lease *l)
 static void known(struct member *m, struct lease *l)
 {
 	l->owes = l->died = false;
-	limit_known(m, l);
+	if (l->more) {
+		more_at(m, l)->resize = 0;
+		more_at(m, l)->says = SAYS_NOTHING;
+		more_drop_if_empty(m, l);
+	}
 	forget_if_known(m, l);
 }
 
@@ -278,16 +300,22 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 	if (l->held)
 		msg.range = l->range;
 	limit_say(m, l, &msg);
+	if (kind != MSG_RELEASE)
+		news_say(m, l, &msg);
 	core_assert(l->state != LEASE_NONE);
 	return msg;
+}
+
+/* It has been told something, or is being told. */
+bool master_reached(const struct member *m, unsigned shard)
+{
+	return m->told & shard_bit(shard) && master_linked(m, shard);
 }
 
 /* If the shard has no master yet, or there is no way to it, the sync will tell. */
 void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s)
 {
-	unsigned shard = names_at(m->names, l->name)->shard;
-
-	if (!(m->told & shard_bit(shard)) || !master_linked(m, shard))
+	if (!master_reached(m, names_at(m->names, l->name)->shard))
 		return;
 	struct msg msg = msg_of(m, kind, l);
 	step_send(s, &msg);
@@ -334,8 +362,12 @@ bool member_work(struct member *m, struct step *s)
 		return true;
 	}
 	const struct lease *l = lease_at(m, m->cursor++);
-	if (l->state != LEASE_NONE && m->syncing & shard_bit(names_at(m->names, l->name)->shard))
+	if (l->state == LEASE_NONE || !(m->syncing & shard_bit(names_at(m->names, l->name)->shard)))
+		return true;
+	if (l->state != LEASE_OBSERVING)
 		tell(m, MSG_SYNC, l, s);
+	if (observes(m, l))
+		watch_say(m, l, true, s);
 	return true;
 }
 
@@ -395,6 +427,67 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 	return 0;
 }
 
+/* It is there if it observes. */
+static int lease_open(struct member *m, core_ref_t ref, const void *key, uint16_t key_len, struct lease **ret)
+{
+	const struct lease *l = lease_at(m, ref);
+
+	if (lease_state(l) != LEASE_OBSERVING)
+		return lease_make(m, ref, key, key_len, ret);
+	const struct name *name = names_at(m->names, l->name);
+	if (name->len != key_len || memcmp(name->key, key, key_len))
+		return -CORE_EINVAL;
+	*ret = lease_at(m, ref);
+	return 0;
+}
+
+int member_observe(struct member *m, const struct core_event *ev, struct step *s)
+{
+	core_ref_t ref = ev->observe.ref;
+	struct lease *l = lease_at(m, ref);
+
+	if (!ev->observe.on && (lease_state(l) == LEASE_NONE || !observes(m, l)))
+		return -CORE_EALREADY;
+	if (!ev->observe.on) {
+		watch_end(m, l, s);
+		if (l->state != LEASE_OBSERVING)
+			return 0;
+		lease_drop(m, ref);
+		step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
+		return 0;
+	}
+	if (lease_state(l) != LEASE_NONE)
+		return watch_begin(m, ref, s);
+	if (!key_valid(ev->observe.key, ev->observe.key_len, ref))
+		return -CORE_EINVAL;
+	int r = lease_make(m, ref, ev->observe.key, ev->observe.key_len, &l);
+	if (r < 0)
+		return r;
+	lease_become(m, l, LEASE_OBSERVING);
+	r = watch_begin(m, ref, s);
+	if (r < 0)
+		lease_drop(m, ref);
+	return r;
+}
+
+int member_proclaim(struct member *m, const struct core_event *ev, uint32_t value, struct step *s)
+{
+	struct lease *l = lease_at(m, ev->proclaim.ref);
+	enum lease_state state = lease_state(l);
+
+	if (state != LEASE_HELD && state != LEASE_REFILLING)
+		return -CORE_ENOENT;
+	if (l->limit != MSG_WEIGHT_ALL || l->held != MSG_WEIGHT_ALL ||
+	    (ev->proclaim.value.state == CORE_VALUE_KNOWN && !value_valid(l, &ev->proclaim.value)))
+		return -CORE_EINVAL;
+	int r = proclaim(m, l, ev);
+	if (r < 0)
+		return r;
+	leave(m, l, value, false);
+	tell(m, MSG_CLAIM, l, s);
+	return 0;
+}
+
 int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 {
 	struct lease *l;
@@ -404,6 +497,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 		return -CORE_EINVAL;
 	switch (lease_state(lease_at(m, ev->claim.ref))) {
 	case LEASE_NONE:
+	case LEASE_OBSERVING:
 		break;
 	case LEASE_WAITING:
 	case LEASE_HELD:
@@ -412,7 +506,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	case LEASE_RELEASING:
 		return -CORE_EINVAL;
 	}
-	int r = lease_make(m, ev->claim.ref, ev->claim.key, ev->claim.key_len, &l);
+	int r = lease_open(m, ev->claim.ref, ev->claim.key, ev->claim.key_len, &l);
 	if (r < 0)
 		return r;
 
@@ -437,6 +531,7 @@ int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *
 
 	switch (lease_state(l)) {
 	case LEASE_NONE:
+	case LEASE_OBSERVING:
 		return -CORE_ENOENT;
 	case LEASE_WAITING:
 	case LEASE_REFILLING:
@@ -481,7 +576,7 @@ static void release_waiting(struct member *m, core_ref_t ref, struct lease *l, s
 		tell(m, MSG_RELEASE, l, s);
 		return;
 	}
-	lease_drop(m, ref);
+	lease_end(m, ref);
 	step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
 }
 
@@ -495,6 +590,7 @@ int member_release(struct member *m, const struct core_event *ev, uint32_t value
 
 	switch (lease_state(l)) {
 	case LEASE_NONE:
+	case LEASE_OBSERVING:
 		return -CORE_ENOENT;
 	case LEASE_WAITING:
 		release_waiting(m, ref, l, s);
@@ -513,7 +609,7 @@ static int change_judge(const struct member *m, const struct lease *l, const str
 {
 	uint32_t held = ev->change.held, wanted = ev->change.wanted;
 
-	if (lease_state(l) == LEASE_NONE)
+	if (lease_state(l) == LEASE_NONE || lease_state(l) == LEASE_OBSERVING)
 		return -CORE_ENOENT;
 	if (l->state == LEASE_RELEASING || held > l->held || (wanted && wanted <= held) ||
 	    !weight_valid(held, limit_most(m, l)) || !weight_valid(wanted, limit_most(m, l)))
@@ -591,7 +687,7 @@ void member_lapse(struct member *m)
 			ref += MEMBER_PIECE - 1;
 			continue;
 		}
-		if (l->state == LEASE_NONE)
+		if (l->state == LEASE_NONE || l->state == LEASE_OBSERVING)
 			continue;
 		if (l->state == LEASE_WAITING) {
 			l->stamp = 0;
@@ -601,7 +697,7 @@ void member_lapse(struct member *m)
 			continue;
 		}
 		lease_become(m, l, LEASE_NONE);
-		lease_drop(m, ref);
+		lease_end(m, ref);
 	}
 	memset(m->epoch, 0, sizeof m->epoch);
 	memset(m->master, 0, sizeof m->master);
@@ -657,6 +753,7 @@ static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const 
 		a->name.number = l->number;
 		a->name.weight = l->held;
 		a->name.lost = msg->flags & MSG_FLAG_LOST;
+		a->name.observed = msg->flags & MSG_FLAG_OBSERVED;
 		a->name.value = value_of(m, l);
 	}
 }
@@ -671,7 +768,7 @@ static void take_refused(struct member *m, core_ref_t ref, struct lease *l, cons
 	l->upgrade = false;
 	lease_become(m, l, held ? LEASE_HELD : LEASE_NONE);
 	if (!held)
-		lease_drop(m, ref);
+		lease_end(m, ref);
 	struct core_action *a = step_act(s, CORE_ACT_REFUSED);
 	a->name.ref = ref;
 	a->name.error = msg->error;
@@ -681,7 +778,7 @@ static void take_released(struct member *m, core_ref_t ref, struct lease *l, str
 {
 	if (l->state != LEASE_RELEASING)
 		return;
-	lease_drop(m, ref);
+	lease_end(m, ref);
 	step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
 #ifdef CORE_BREAK_LEDGER
 	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
@@ -739,6 +836,14 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 		limit_receive(m, ref, l, msg, s);
 		return;
 	}
+	if (msg->kind == MSG_NEWS) {
+		news_receive(m, ref, l, msg, s);
+		return;
+	}
+	if (msg->kind == MSG_OBSERVED) {
+		observed_receive(ref, l, msg, s);
+		return;
+	}
 	if (l->number != msg->number)
 		return;
 	switch (msg->kind) {
@@ -760,6 +865,9 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 		return;
 	case MSG_REVOKE:
 	case MSG_LIMIT:
+	case MSG_NEWS:
+	case MSG_OBSERVED:
+	case MSG_OBSERVE:
 	case MSG_REIGN:
 	case MSG_SYNC:
 	case MSG_CLAIM:

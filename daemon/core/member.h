@@ -4,6 +4,7 @@
  *
  *   state      holds  waits  leaves by
  *   NONE       -      -      claim -> WAITING; adopt -> HELD
+ *   OBSERVING  -      -      as NONE; observe off -> NONE. Whatever else becomes NONE becomes this, as long as it observes
  *   WAITING    -      yes    GRANT -> HELD; REFUSED -> NONE; release -> RELEASING, or NONE if no master knows
  *   HELD       yes    -      refill, change -> REFILLING; change -> WAITING; release -> RELEASING
  *   REFILLING  yes    yes    GRANT, REFUSED -> HELD; change -> HELD, WAITING; release -> RELEASING
@@ -32,7 +33,7 @@
 #include "step.h"
 #include "value.h"
 
-#define LEASE_STATES(X) X(NONE) X(WAITING) X(HELD) X(REFILLING) X(RELEASING)
+#define LEASE_STATES(X) X(NONE) X(OBSERVING) X(WAITING) X(HELD) X(REFILLING) X(RELEASING)
 
 enum lease_state {
 #define X(name) LEASE_##name,
@@ -40,11 +41,19 @@ enum lease_state {
 #undef X
 };
 
-/* Of a name that has been resized, or is to be. */
-struct lease_limit {
+enum lease_says { SAYS_NOTHING, SAYS_NOBODY, SAYS_LEADS };
+
+/* Of a name that has been resized, is observed, or of which this node tells who leads. */
+struct lease_more {
 	uint64_t stamp;                  /* of `present`; 0: it has not been resized yet */
 	uint32_t present;
 	uint32_t resize;                 /* owed: what this node has asked for; 0: nothing */
+	uint64_t term;                   /* the latest news that this node was told ... */
+	uint32_t count;
+	uint32_t say_count;              /* owed: what it has to tell */
+	uint64_t say_term;
+	bool observes;
+	uint8_t says;                    /* enum lease_says */
 };
 
 struct lease {
@@ -60,7 +69,7 @@ struct lease {
 	bool lost;                       /* what was left behind may be; held */
 	uint32_t held, wanted;           /* totals */
 	uint32_t limit;                  /* that it was opened with */
-	uint32_t resized;                /* a lease_limit; 0: never was */
+	uint32_t more;                   /* a lease_more; 0: none of that */
 	uint32_t value;                  /* what was left behind, while it holds or owes; 0: nothing */
 };
 
@@ -78,7 +87,7 @@ struct member {
 	struct peers *peers;
 	struct values *values;
 	struct msg_peer self;
-	struct pool limits;
+	struct pool mores;
 	struct member_piece *piece;
 	uint32_t pieces_max;
 	uint64_t number;                 /* the last claim number given */
@@ -107,6 +116,8 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s);
 int member_refill(struct member *m, core_ref_t ref, uint64_t used, struct step *s);
 int member_release(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
 int member_change(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
+int member_observe(struct member *m, const struct core_event *ev, struct step *s);
+int member_proclaim(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
 int member_resize(struct member *m, const struct core_event *ev, struct step *s);
 
 /* The map says that `master` has the shard in this epoch, later than the last. */

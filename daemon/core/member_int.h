@@ -12,20 +12,35 @@ enum lease_state lease_state(const struct lease *l);
 /* Says all of it to its master. If the shard has none yet, or there is no way to it, the sync will tell. */
 void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s);
 
-/* member_limit.c */
-static inline struct lease_limit *limit_at(const struct member *m, const struct lease *l)
+bool master_reached(const struct member *m, unsigned shard);
+
+static inline struct lease_more *more_at(const struct member *m, const struct lease *l)
 {
-	return l->resized ? pool_at(&m->limits, l->resized) : NULL;
+	return l->more ? pool_at(&m->mores, l->more) : NULL;
 }
+
+/* NULL: no memory */
+struct lease_more *more_make(struct member *m, struct lease *l);
+void more_drop_if_empty(struct member *m, struct lease *l);
+
+/* member_limit.c */
 
 /* A wish may be as high as this; whether it can be had at present is another matter. */
 uint32_t limit_most(const struct member *m, const struct lease *l);
 void limit_say(const struct member *m, const struct lease *l, struct msg *msg);
 void limit_adopt(struct member *m, struct lease *l, const struct core_event *ev);
-void limit_forget(struct member *m, struct lease *l);
-
-/* A master has answered: it knows of the wish. */
-void limit_known(struct member *m, struct lease *l);
 void limit_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
+
+/* member_news.c */
+bool observes(const struct member *m, const struct lease *l);
+int watch_begin(struct member *m, core_ref_t ref, struct step *s);
+void watch_end(struct member *m, struct lease *l, struct step *s);
+void watch_say(const struct member *m, const struct lease *l, bool on, struct step *s);
+
+/* Notes it; the caller tells. -ENOMEM, -EINVAL */
+int proclaim(struct member *m, struct lease *l, const struct core_event *ev);
+void news_say(const struct member *m, const struct lease *l, struct msg *msg);
+void news_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
+void observed_receive(core_ref_t ref, const struct lease *l, const struct msg *msg, struct step *s);
 
 #endif

@@ -9,14 +9,14 @@
 
 uint32_t limit_most(const struct member *m, const struct lease *l)
 {
-	const struct lease_limit *r = limit_at(m, l);
+	const struct lease_more *r = more_at(m, l);
 
 	return l->limit == MSG_WEIGHT_ALL || !r || !r->stamp ? l->limit : CORE_LIMIT_MAX;
 }
 
 void limit_say(const struct member *m, const struct lease *l, struct msg *msg)
 {
-	const struct lease_limit *r = limit_at(m, l);
+	const struct lease_more *r = more_at(m, l);
 
 	if (r && r->stamp && msg->kind != MSG_RELEASE) {
 		msg->flags |= MSG_FLAG_LIMIT;
@@ -29,43 +29,15 @@ void limit_say(const struct member *m, const struct lease *l, struct msg *msg)
 	}
 }
 
-/* NULL: no memory */
-static struct lease_limit *limit_make(struct member *m, struct lease *l)
-{
-	if (!l->resized && pool_reserve(&m->limits, 1) < 0)
-		return NULL;
-	if (!l->resized)
-		l->resized = pool_take(&m->limits);
-	return limit_at(m, l);
-}
-
-void limit_forget(struct member *m, struct lease *l)
-{
-	if (l->resized)
-		pool_give(&m->limits, l->resized);
-	l->resized = 0;
-}
-
 /* Without memory the master tells it once more. */
 void limit_adopt(struct member *m, struct lease *l, const struct core_event *ev)
 {
-	struct lease_limit *r = ev->adopt.limit_stamp ? limit_make(m, l) : NULL;
+	struct lease_more *r = ev->adopt.limit_stamp ? more_make(m, l) : NULL;
 
 	if (!r)
 		return;
 	r->stamp = ev->adopt.limit_stamp;
 	r->present = ev->adopt.present;
-}
-
-void limit_known(struct member *m, struct lease *l)
-{
-	struct lease_limit *r = limit_at(m, l);
-
-	if (!r)
-		return;
-	r->resize = 0;
-	if (!r->stamp)
-		limit_forget(m, l);
 }
 
 int member_resize(struct member *m, const struct core_event *ev, struct step *s)
@@ -74,6 +46,7 @@ int member_resize(struct member *m, const struct core_event *ev, struct step *s)
 
 	switch (lease_state(l)) {
 	case LEASE_NONE:
+	case LEASE_OBSERVING:
 		return -CORE_ENOENT;
 	case LEASE_RELEASING:
 		return -CORE_EINVAL;
@@ -84,7 +57,7 @@ int member_resize(struct member *m, const struct core_event *ev, struct step *s)
 	}
 	if (l->limit == MSG_WEIGHT_ALL || !ev->resize.limit || ev->resize.limit > CORE_LIMIT_MAX)
 		return -CORE_EINVAL;
-	struct lease_limit *r = limit_make(m, l);
+	struct lease_more *r = more_make(m, l);
 	if (!r)
 		return -CORE_ENOMEM;
 	r->resize = ev->resize.limit;
@@ -97,11 +70,11 @@ int member_resize(struct member *m, const struct core_event *ev, struct step *s)
 /* Whatever is told in whatever order: the latest counts. What there is no memory for is told again with the next statement. */
 void limit_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
 {
-	struct lease_limit *r = limit_at(m, l);
+	struct lease_more *r = more_at(m, l);
 
 	if (l->limit == MSG_WEIGHT_ALL || l->state == LEASE_RELEASING || (r && r->stamp >= msg->stamp))
 		return;
-	r = limit_make(m, l);
+	r = more_make(m, l);
 	if (!r)
 		return;
 	r->stamp = msg->stamp;

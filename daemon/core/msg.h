@@ -13,6 +13,9 @@
  *   RELEASED  master -> member   known; forget claim `number`
  *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
  *   LIMIT     master -> member   the limit is `limit` now, since `stamp`; the name was opened with `held`
+ *   OBSERVE   member -> master   I want to hear who leads; not any more (flag OFF)
+ *   NEWS      master -> member   (term, count) leads, by this value; or nobody does (no flag LEADS)
+ *   OBSERVED  master -> member   of grant `seen`: tell who leads, others want to hear
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   ARRIVE    member -> master   of a barrier of `limit` parties: `held` have come here, the first `used` of them voted
  *                                yes; the first `wanted` are in round `stamp`, by the session `seen` (flag IN; BREAK: one
@@ -42,7 +45,8 @@
 #define MSG_KINDS(X)                                                                           \
 	X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)                            \
 	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK) X(LIMIT)                              \
-	X(ARRIVE) X(ENROL) X(ANNOUNCE) X(GO) X(ASK) X(ANSWER) X(PAST)
+	X(ARRIVE) X(ENROL) X(ANNOUNCE) X(GO) X(ASK) X(ANSWER) X(PAST)   \
+	X(OBSERVE) X(NEWS) X(OBSERVED)
 
 enum msg_kind {
 #define X(name) MSG_##name,
@@ -57,7 +61,7 @@ enum msg_kind {
 	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
 	X(IN, 0x8000)     /* of barriers, as said above; some bits are another's in other kinds */ \
 	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PASSED, 128) X(YES, 256) X(RESET, 512)              \
-	X(FIRST, 16)      /* SYNC: all of the shard follows */                                 \
+	X(FIRST, 16)      /* SYNC: all of the shard follows; HANDOVER: the marks follow */     \
 	X(LOST, 4)        /* GRANT, MARK: a former holder died, or was lost */                 \
 	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */ \
 	X(VALUE, 32)      /* a value follows */                                                \
@@ -67,6 +71,10 @@ enum msg_kind {
 	X(KNOWN, 512)     /* MARK: it is known whether a holder was lost */                    \
 	X(LIMIT, 2048)    /* statement, MARK: it has been resized */                           \
 	X(RESIZE, 4096)   /* statement: resize it */                                           \
+	X(NEWS, 8192)     /* statement, NEWS: who leads */                                     \
+	X(LEADS, 16384)   /* ... somebody does */                                              \
+	X(OFF, 32768)     /* OBSERVE: not any more */                                          \
+	X(OBSERVED, 32768) /* GRANT: as OBSERVED */                                            \
 	X(FORGOT, 1024)   /* HANDOVER: values may be missing of names that are not marked */
 
 enum msg_flag {
@@ -94,6 +102,8 @@ struct msg {
 	uint32_t present;                /* flag LIMIT: its present limit ... */
 	uint64_t limit_stamp;            /* ... and since when; later ones are higher */
 	uint32_t resize;                 /* flag RESIZE: to this */
+	uint64_t term;                   /* flag NEWS: of who leads, or led last ... */
+	uint32_t count;                  /* ... and how often it has proclaimed; UINT32_MAX: it leads no more */
 	uint64_t number;                 /* of the claim, given by the member */
 	uint64_t stamp;                  /* its place in the queue: epoch << 40 | n; 0: none yet */
 	uint64_t seen;                   /* the last grant that the member has seen: its first token; 0: none */

@@ -35,6 +35,7 @@ struct peer {
 	uint16_t named;                  /* so many records of others say that they do not reach it */
 	uint16_t path_next;              /* the relay asked last */
 	uint8_t path_left;               /* more are to be asked */
+	uint32_t watches;                /* the first name that it observes */
 	uint16_t round;                  /* counts the connections: claims not said in the present one are old */
 	bool listed;                     /* in the latest list */
 	bool ended;                      /* was listed and is not any more */

@@ -123,6 +123,8 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
+	case CORE_ACT_OBSERVED:
+	case CORE_ACT_NEWS:
 		act_name(n, a);
 		return;
 	case CORE_ACT_OPENED:
@@ -233,6 +235,8 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->link.incarnation = q->incarnation;
 		ret->link.conn = q->conn;
 		return;
+	case CORE_EV_PROCLAIM:
+	case CORE_EV_OBSERVE:
 	case CORE_EV_RESIZE:             /* of what there is no use yet */
 	case CORE_EV_ADOPT_BARRIER:
 	case CORE_EV_ADOPT_PARTY:

@@ -184,6 +184,8 @@ static void held(struct sim *s, struct event *e)
 	if (postponed(s, e))
 		return;
 	sim_event_free(s, e);
+	if (elect_frozen(s))
+		return;
 	if (c->mode == EXCLUSIVE && !c->lost)
 		write_resource(s, c);
 	if (c->mode == SHARED && !c->lost && !c->upgrading && sim_chance(s, 20) && node_ready(s, n) && sl->in_core && !sl->releasing &&
@@ -308,6 +310,8 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 	s->counts->yields += keep < sl->held;
 	if (keep < sl->held)
 		n->loss_names &= ~(1u << name);  /* whoever had it has ended by itself */
+	if (keep < sl->held)
+		elect_forget(sl);
 	sl->held = keep;
 	sl->wanted = wanted;
 	sl->upgrade = false;
@@ -325,6 +329,7 @@ static void give_release(struct sim *s, struct node *n, unsigned name)
 	struct core_event ev = { .kind = CORE_EV_RELEASE, .release = { name, sl->used } };
 
 	ev.release.value = left_give(sl, &ev.release.died, bytes);
+	elect_forget(sl);
 	sl->held = sl->wanted = 0;
 	sl->keep = CORE_WEIGHT_ALL;
 	sl->releasing = true;
@@ -344,6 +349,8 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 
 	if (!node_ready(s, n) || sl->releasing)
 		return false;
+	if (elect_tell(s, n, name))
+		return true;
 	if (!sl->in_core) {
 		wanted = want_of(n, name, 0, limit);
 		if (!wanted)
@@ -432,6 +439,10 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 	s->counts->grants++;
 	s->counts->losts += a->name.lost;
 	left_granted(s, sl, a);
+	if (sl->held != CORE_WEIGHT_ALL)
+		elect_forget(sl);
+	s->counts->observed += a->name.observed && !sl->observed;
+	sl->observed |= a->name.observed;
 	sl->held = a->name.weight;
 	sl->range = a->name.range;
 	sl->used = 0;
@@ -524,6 +535,7 @@ void slots_lapsed(struct sim *s, struct node *n)
 		sl->in_core = sl->releasing = false;
 		sl->held = sl->wanted = 0;
 		sl->left_fresh = sl->owner_died = sl->death_owed = false;
+		elect_forget(sl);
 		slot_limit_forget(s, n, i);
 		sl->accounted = false;
 	}
@@ -575,6 +587,19 @@ void slot_resized(struct sim *s, struct node *n, const struct core_action *a)
 	judge_resized(s, n, a->name.ref);
 }
 
+/* For what it has chosen. */
+void client_waits(struct sim *s, struct node *n, unsigned i)
+{
+	struct client *c = &n->client[i];
+	struct slot *sl = &n->slot[c->name];
+
+	c->state = WAITING;
+	c->since = s->now;
+	c->generation++;
+	sl->queue[sl->queue_n++] = i;
+	sl->dirty = true;
+}
+
 static void think(struct sim *s, struct event *e)
 {
 	struct node *n = e->node;
@@ -588,18 +613,18 @@ static void think(struct sim *s, struct event *e)
 	if (postponed(s, e))
 		return;
 	sim_event_free(s, e);
+	if (elect_frozen(s))
+		return;
+	if (s->faults && sim_chance(s, 8))
+		elect_observe(s, n);
 	c->name = (unsigned)sim_random(s, s->names);
 	uint32_t limit = slot_limit(s, n, c->name);
 	c->mode = limit != CORE_WEIGHT_ALL ? PERMITS : sim_chance(s, 60) ? EXCLUSIVE : SHARED;
 	c->permits = c->mode == PERMITS ? 1 + (uint32_t)sim_random(s, limit) : 0;
 	if (s->exam && !exam_ask(s, n, c))
 		return;
-	c->state = WAITING;
-	c->since = s->now;
-	c->generation++;
-	struct slot *sl = &n->slot[c->name];
-	sl->queue[sl->queue_n++] = i;
-	sl->dirty = true;
+	client_waits(s, n, i);
+	const struct slot *sl = &n->slot[c->name];
 	if (sim_chance(s, 15))
 		client_after(s, n, i, sim_random(s, 500 * MSEC), give_up);
 	if (c->mode == PERMITS && s->faults && sim_chance(s, 10) && sl->in_core && !sl->releasing && node_ready(s, n))

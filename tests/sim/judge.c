@@ -214,6 +214,46 @@ void judge_resized(struct sim *s, struct node *n, unsigned name)
 	}
 }
 
+void judge_news(struct sim *s, struct node *n, const struct core_action *a)
+{
+	struct slot *sl = &n->slot[a->name.ref];
+	struct left was = sl->leader;
+
+	s->counts->news++;
+	s->counts->news_nobody += a->name.value.state == CORE_VALUE_NONE;
+	sl->leader = left_of(s, &a->name.value);
+	sl->leader.token = a->name.value.token;
+	sl->leader.count = a->name.value.count;
+	if (sl->news && (sl->leader.token < was.token || (sl->leader.token == was.token && sl->leader.count < was.count)))
+		sim_no(s, "%s: node %u observes the term %llx.%x after %llx.%x", s->name[a->name.ref].key, n->id,
+		       (unsigned long long)sl->leader.token, sl->leader.count, (unsigned long long)was.token, was.count);
+	sl->news = true;
+}
+
+/* Everybody stands still: all observers know who leads, and what it has proclaimed. */
+static void leader_look(struct sim *s, unsigned name)
+{
+	const struct client *leader = NULL;
+
+	for (unsigned i = 0; i < s->nodes; i++)
+		for (unsigned k = 0; holds(s, &s->node[i]) && k < CLIENTS_MAX; k++) {
+			const struct client *c = &s->node[i].client[k];
+
+			if (c->state == HOLDING && c->name == name && c->mode == EXCLUSIVE && !c->lost)
+				leader = c;
+		}
+	for (unsigned i = 0; i < s->nodes; i++) {
+		const struct slot *sl = &s->node[i].slot[name];
+		bool leads = sl->news && sl->leader.state == CORE_VALUE_KNOWN;
+
+		if (!sl->observes || !holds(s, &s->node[i]))
+			continue;
+		if (!sl->news || leads != (leader != NULL) || (leader && (sl->leader.token != leader->token || sl->leader.id != s->name[name].published)))
+			sim_no(s, "%s: node %u believes that %llx leads, and it is %llx", s->name[name].key, i, leads ? (unsigned long long)sl->leader.token : 0,
+			       leader ? (unsigned long long)leader->token : 0);
+	}
+}
+
 /* All who have it open go by one limit. */
 static void limits_look(struct sim *s, unsigned name)
 {
@@ -233,8 +273,10 @@ static void limits_look(struct sim *s, unsigned name)
 
 void judge_end(struct sim *s)
 {
-	for (unsigned i = 0; i < s->names; i++)
+	for (unsigned i = 0; i < s->names; i++) {
 		limits_look(s, i);
+		leader_look(s, i);
+	}
 	for (unsigned i = 0; i < s->nodes; i++) {
 		const struct node *n = &s->node[i];
 

@@ -88,7 +88,7 @@ void left_publish(struct sim *s, struct node *n, const struct client *c)
 		return;
 	s->counts->values_published++;
 	j->published = ++s->values;
-	sl->left = (struct left){ CORE_VALUE_KNOWN, j->published, c->token, 1 };
+	sl->left = (struct left){ CORE_VALUE_KNOWN, j->published, c->token, sl->left.token == c->token ? sl->left.count + 1 : 1 };
 	sl->left_fresh = true;
 	sim_trace(s, "%u: publishes %llu for %s", n->id, (unsigned long long)j->published, j->key);
 }

@@ -41,6 +41,7 @@ table() {
 	CORE_BREAK_VALUE_SUSPECT a suspect reign does not say that values may be lost
 	CORE_BREAK_RELEASE_VALUE the value of a release is forgotten before it is acknowledged
 	CORE_BREAK_LIMIT_ORDER the limit that is told last counts, not the latest
+	CORE_BREAK_OLD_NEWS observers take older terms, and a master tells news before it knows any
 	CORE_BREAK_END_EARLY the session is ended before the actions on loss are
 	CORE_BREAK_JEOPARDY jeopardy is not said
 	CORE_BREAK_WAITS a grant is taken that nobody waits for

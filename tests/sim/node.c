@@ -138,6 +138,15 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 		*l = (struct ledger_entry){ a->name.weight, a->name.range, a->name.number, l->held ? l->left : left_of(s, &a->name.value),
 					    a->name.lost };
 		return;
+	case CORE_ACT_NEWS:
+		judge_news(s, n, a);
+		return;
+	case CORE_ACT_OBSERVED:
+		s->counts->observed++;
+		n->slot[i].observed = true;
+		n->slot[i].told = false;
+		n->slot[i].dirty = true;
+		return;
 	case CORE_ACT_RESIZED:
 		slot_resized(s, n, a);
 		return;
@@ -249,6 +258,8 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
+	case CORE_ACT_NEWS:
+	case CORE_ACT_OBSERVED:
 		act_name(s, n, a);
 		return;
 	}
@@ -270,6 +281,8 @@ static void trace_action(struct sim *s, const struct node *n, const struct core_
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
+	case CORE_ACT_NEWS:
+	case CORE_ACT_OBSERVED:
 		sim_trace(s, "  %u %s %s weight %u token %u:%llu+%llu%s", n->id, core_action_name(a->kind), s->name[a->name.ref].key,
 			  a->name.weight, token_epoch(a->name.range.first), (unsigned long long)token_counter(a->name.range.first),
 			  (unsigned long long)a->name.range.count, a->name.lost ? " lost" : "");
@@ -311,7 +324,8 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 		if (ev.kind != CORE_EV_CONTINUE)
 			n->result = r;
 		bool of_barrier = ev.kind >= CORE_EV_ARRIVE && ev.kind <= CORE_EV_CLOSE;
-		if (r < 0 && !of_barrier && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
+		if (r < 0 && !of_barrier && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_PROCLAIM &&
+		    ev.kind != CORE_EV_OBSERVE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
 			sim_no(s, "node %u: %s says %d", n->id, core_event_name(ev.kind), r);
 		for (unsigned i = 0; i < n->actions.n; i++) {
 			if (sim_wild(s) && sim_random(s, 40000) == 0) {
@@ -416,6 +430,8 @@ void node_start(struct sim *s, struct node *n, bool adopt)
 	barriers_adopt(s, n, adopt);
 	if (n->core)
 		node_give(s, n, &ev);
+	if (n->core)
+		elect_started(s, n);
 	n->depth = 0;
 	if (n->core)
 		slots_pump(s, n);

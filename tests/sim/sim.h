@@ -27,6 +27,11 @@
 #define MSEC 1000000ull
 #define SEC (1000 * MSEC)
 
+/* How long a run is, until when faults happen, and from when on whoever holds keeps what it holds. */
+#define SIM_RUN (60 * SEC)
+#define SIM_FAULTS (36 * SEC)
+#define SIM_STILL (SIM_RUN - 3 * SEC)
+
 /*
  * What may go wrong in a run, by its seed (script.c): anything; little, but hosts die and masters move every
  * TTL / 2; sessions begin and end around changes of the map that some read late; connections break, and their
@@ -50,6 +55,7 @@ enum run_kind {
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
 	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
+	X(observations) X(observed) X(proclaims) X(nobodies) X(news) X(news_nobody)                \
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) \
@@ -102,6 +108,13 @@ struct slot {
 	uint32_t limit;                  /* since it was resized ... */
 	uint64_t limit_stamp;            /* ... which it was if this is not 0 */
 	uint64_t asked_stamp;            /* what that was when the present wish was told to the core */
+	bool observed;                   /* the core is told who leads ... */
+	uint64_t told_term;              /* ... and was told this; 0: nobody */
+	bool told;
+	uint64_t last_term;              /* of who led last under this lease */
+	bool observes;                   /* clients want to know who leads ... */
+	bool news;                       /* ... and have been told this, ever */
+	struct left leader;
 	struct left left;
 	bool left_fresh;                 /* published since the daemon was told */
 	bool owner_died;                 /* the next exclusive holder is to be told */
@@ -389,6 +402,15 @@ bool exam_ask(struct sim *s, const struct node *n, struct client *c);
 void exam_passed(struct sim *s, const struct client *c);
 void exam_end(struct sim *s, uint64_t bound);
 
+/* elect.c */
+bool elect_tell(struct sim *s, struct node *n, unsigned name);
+void elect_observe(struct sim *s, struct node *n);
+void elect_started(struct sim *s, struct node *n);
+void elect_forget(struct slot *sl);
+void client_waits(struct sim *s, struct node *n, unsigned i);
+void elect_last(struct sim *s, struct event *e);
+bool elect_frozen(const struct sim *s);
+
 /* judge.c */
 void judge_grant(struct sim *s, struct node *n, const struct core_action *a);
 void judge_acquired(struct sim *s, struct node *n, struct client *c);
@@ -396,6 +418,7 @@ void judge_write(struct sim *s, struct client *c);
 void judge_lost(struct sim *s, struct node *n, unsigned name);
 void judge_deadline(struct sim *s, struct node *n);
 void judge_record(struct sim *s, const struct node *by, const char *key, const void *value, uint32_t size);
+void judge_news(struct sim *s, struct node *n, const struct core_action *a);
 void judge_resized(struct sim *s, struct node *n, unsigned name);
 void judge_end(struct sim *s);
 bool holds(const struct sim *s, const struct node *n);

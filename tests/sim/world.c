@@ -6,9 +6,6 @@
 
 #include "sim.h"
 
-/* How long a run is, and until when faults happen. */
-#define RUN (60 * SEC)
-#define FAULTS (36 * SEC)
 #define EXAM (49 * SEC)
 
 bool sim_safety_only;
@@ -214,7 +211,7 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	s->counts = counts;
 	s->trace = trace;
 	s->faults = true;
-	s->healed_at = FAULTS;
+	s->healed_at = SIM_FAULTS;
 	s->kind = seed % 8 == 0 ? RUN_CALM : seed % 8 == 4 ? RUN_STORM : seed % 8 == 2 ? RUN_FLAPS :
 		  seed % 8 == 6 ? RUN_CUTS : RUN_MIXED;
 	s->calm = s->kind == RUN_CALM;
@@ -229,7 +226,8 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	}
 	script_start(s);
 	sim_after(s, EXAM, exam, NULL, 0, 0);
-	while (s->heap_n && s->heap[0]->at < RUN && !s->verdict[0]) {
+	sim_after(s, SIM_STILL + 10 * MSEC, elect_last, NULL, 0, 0);
+	while (s->heap_n && s->heap[0]->at < SIM_RUN && !s->verdict[0]) {
 		struct event *e = heap_get(s);
 
 		s->now = e->at;

@@ -140,6 +140,12 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_CLOSE:
 		trace(r, " %u party %" PRIu64, ev->barrier.ref, ev->barrier.party);
 		break;
+	case CORE_EV_PROCLAIM:
+		trace(r, " %u", ev->proclaim.ref);
+		break;
+	case CORE_EV_OBSERVE:
+		trace(r, " %u", ev->observe.ref);
+		break;
 	case CORE_EV_LINK_UP:
 	case CORE_EV_LINK_DOWN:
 	case CORE_EV_RECV:
@@ -218,6 +224,8 @@ static void trace_action(struct rig *r, const struct core_action *a)
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
+	case CORE_ACT_OBSERVED:
+	case CORE_ACT_NEWS:
 		trace(r, " %u %u", a->name.ref, a->name.weight);
 		break;
 	case CORE_ACT_LEDGER_ARRIVE:

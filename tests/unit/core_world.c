@@ -287,6 +287,8 @@ static void do_action(struct world *w, const struct core_action *a)
 	case CORE_ACT_REVOKE:
 	case CORE_ACT_CHANGED:
 	case CORE_ACT_RESIZED:
+	case CORE_ACT_OBSERVED:
+	case CORE_ACT_NEWS:
 	case CORE_ACT_DRAINED:
 	case CORE_ACT_RELAYED:
 	case CORE_ACT_COMPLAINT:

@@ -34,7 +34,7 @@ static struct frame frame_of(enum msg_kind kind)
 	struct frame f = { .conn = 0x1122334455667788, .msg = {
 		.kind = kind, .shard = (uint8_t)shard_of(KEY, 9), .key = KEY, .key_len = 9,
 		.from = { 0x0102030405060708, 9 }, .epoch = 5, .held = 1, .wanted = MSG_WEIGHT_ALL, .limit = MSG_WEIGHT_ALL,
-		.number = 77, .limit_stamp = token_make(5, 9), .present = 4, .resize = 7,
+		.number = 77, .limit_stamp = token_make(5, 9), .present = 4, .resize = 7, .term = token_make(5, 8), .count = 2,
 		.stamp = token_make(5, 3), .seen = token_make(5, 4), .used = 6,
 		.range = { token_make(5, 4), 100 }, .error = -EINVAL } };
 
@@ -89,12 +89,14 @@ static void there_and_back(void **state)
 		[MSG_REFUSED] = 44 + 9, [MSG_RELEASED] = 40 + 9, [MSG_REVOKE] = 52 + 9, [MSG_REIGN] = 32, [MSG_MARK] = 48 + 9,
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
 		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 48 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
-		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9,
+		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9, [MSG_OBSERVE] = 32 + 9, [MSG_NEWS] = 44 + 9,
+		[MSG_OBSERVED] = 48 + 9,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_PAST; kind++) {
+	for (unsigned kind = 0; kind <= MSG_OBSERVED; kind++) {
 		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
+		f.msg.flags |= kind == MSG_NEWS ? MSG_FLAG_NEWS : 0;
 		both_ways(&f, sizes[kind]);
 	}
 }
@@ -131,6 +133,15 @@ static void with_limits(void **state)
 	both_ways(&f, 92 + 12 + 9);
 	f.msg.flags |= MSG_FLAG_RESIZE;
 	both_ways(&f, 92 + 12 + 4 + 9);
+	f = frame_of(MSG_CLAIM);
+	f.msg.flags = MSG_FLAG_NEWS;
+	both_ways(&f, 92 + 12 + 9);
+	f.msg.flags |= MSG_FLAG_LEADS;
+	both_ways(&f, 92 + 12 + 9);
+	f = frame_of(MSG_NEWS);
+	f.msg.flags = MSG_FLAG_NEWS | MSG_FLAG_LEADS;
+	f.msg.value = (struct core_value){ CORE_VALUE_KNOWN, 3, 1, token_make(5, 8), "abc" };
+	both_ways(&f, 44 + 14 + 3 + 9);
 	f = permits(MSG_RELEASE);
 	f.msg.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
 	both_ways(&f, 56 + 4 + 4 + 9);
@@ -172,6 +183,9 @@ static void nonsense(void **state)
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.present = 0, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_RESIZE, f.msg.resize = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.limit = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
+	f = frame_of(MSG_NEWS), refused(&f, -EBADMSG);
+	f = frame_of(MSG_CLAIM), f.msg.flags = MSG_FLAG_LEADS, refused(&f, -EBADMSG);
+	f = frame_of(MSG_NEWS), f.msg.flags = MSG_FLAG_NEWS, f.msg.term = 0, refused(&f, -EBADMSG);
 	f = permits(MSG_GRANT), f.msg.flags = MSG_FLAG_LIMIT, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.shard ^= 1, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.from.session = 0, refused(&f, -EBADMSG);
@@ -208,10 +222,10 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_PAST + 1;
+	bytes[3] = MSG_OBSERVED + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
-	assert_int_equal(frame_length((const uint8_t[]){ 0, 6 }, 2), -EBADMSG);
+	assert_int_equal(frame_length((const uint8_t[]){ 0, 7 }, 2), -EBADMSG);
 }
 
 static void records(void **state)
@@ -281,7 +295,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		{ "each kind of frame is what was put in, and no byte of it can go wrong unnoticed and unbounded", there_and_back, NULL, NULL, NULL },
 		{ "values of all sizes travel with what carries them, and so does their loss", with_values, NULL, NULL, NULL },
-		{ "limits travel with statements and marks", with_limits, NULL, NULL, NULL },
+		{ "limits and news travel with statements", with_limits, NULL, NULL, NULL },
 		{ "a frame has the written-down bytes", written_down, NULL, NULL, NULL },
 		{ "what cannot be is not a frame", nonsense, NULL, NULL, NULL },
 		{ "beats, member records and the cluster's map come back as they went", records, NULL, NULL, NULL },

@@ -273,6 +273,95 @@ static void lock_has_no_limit(void **state)
 	rig_done(&r);
 }
 
+static int observe(struct rig *r, core_ref_t ref, bool on)
+{
+	return rig_step(r, &(struct core_event){ .kind = CORE_EV_OBSERVE, .observe = { ref, KEY, sizeof KEY - 1, on } });
+}
+
+static int proclaim(struct rig *r, core_ref_t ref, struct core_value v)
+{
+	return rig_step(r, &(struct core_event){ .kind = CORE_EV_PROCLAIM, .proclaim = { ref, v } });
+}
+
+static void news_are(const struct rig *r, const char *leader, uint64_t term)
+{
+	const struct core_action *a = action(r, CORE_ACT_NEWS);
+
+	assert_non_null(a);
+	assert_int_equal(a->name.value.state, leader ? CORE_VALUE_KNOWN : CORE_VALUE_NONE);
+	assert_true(!leader || (a->name.value.len == strlen(leader) && !memcmp(a->name.value.bytes, leader, strlen(leader))));
+	assert_true(!term || a->name.value.token == term);
+}
+
+static void observers(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	assert_int_equal(observe(&r, 0, true), 0);
+	news_are(&r, NULL, 0);                                   /* nobody leads, and that is told */
+	assert_int_equal(observe(&r, 0, true), -EALREADY);
+	assert_int_equal(rig_release(&r, 0, 0), -ENOENT);        /* it claims nothing */
+
+	/* The same node stands for election, and is told that it is watched. */
+	assert_int_equal(rig_claim(&r, 0, KEY), 0);
+	assert_true(granted(&r)->name.observed);
+	uint64_t term = granted(&r)->name.range.first;
+	assert_null(action(&r, CORE_ACT_NEWS));
+	assert_int_equal(proclaim(&r, 0, text("first", term)), 0);
+	news_are(&r, "first", term);
+	struct core_value v = text("again", term);
+	v.count = 2;
+	assert_int_equal(proclaim(&r, 0, v), 0);
+	news_are(&r, "again", term);
+
+	/* Another of its clients leads next: by the same lease, and by the next token. What is older is not news. */
+	assert_int_equal(proclaim(&r, 0, text("second", term + 1)), 0);
+	news_are(&r, "second", term + 1);
+	assert_int_equal(proclaim(&r, 0, v), 0);
+	assert_null(action(&r, CORE_ACT_NEWS));
+	assert_int_equal(proclaim(&r, 0, (struct core_value){ .state = CORE_VALUE_NONE, .token = term + 1 }), 0);
+	news_are(&r, NULL, term + 1);
+	assert_int_equal(rig_release(&r, 0, 2), 0);
+	assert_non_null(action(&r, CORE_ACT_FORGOTTEN));
+	assert_int_equal(proclaim(&r, 0, v), -ENOENT);
+
+	/* What it proclaimed last is what it left; it goes on observing. */
+	assert_int_equal(rig_claim(&r, 0, KEY), 0);
+	reads(&r, "second");
+	rig_release(&r, 0, 1);
+	assert_int_equal(observe(&r, 0, false), 0);
+	assert_non_null(action(&r, CORE_ACT_FORGOTTEN));
+	assert_int_equal(observe(&r, 0, false), -EALREADY);
+	assert_int_equal(r.core->master.watchers.live, 0);
+	assert_int_equal(r.core->member.leases, 0);
+	rig_done(&r);
+}
+
+/* Who begins to observe while somebody leads: the leader's node is asked. */
+static void observed_later(void **state)
+{
+	(void)state;
+	struct rig r;
+
+	rig_open(&r);
+	rig_claim(&r, 0, KEY);
+	assert_false(granted(&r)->name.observed);
+	uint64_t term = granted(&r)->name.range.first;
+	assert_int_equal(observe(&r, 0, true), 0);
+	assert_non_null(action(&r, CORE_ACT_OBSERVED));
+	assert_null(action(&r, CORE_ACT_NEWS));
+	assert_int_equal(proclaim(&r, 0, text("leader", term)), 0);
+	news_are(&r, "leader", term);
+
+	/* It gives back without a word: then nobody leads. */
+	rig_release(&r, 0, 1);
+	news_are(&r, NULL, 0);
+	assert_true(action(&r, CORE_ACT_NEWS)->name.value.token >= term);
+	rig_done(&r);
+}
+
 /* --- A master for itself --- */
 
 struct bench {
@@ -450,11 +539,14 @@ static void planned(void **state)
 	struct msg mark = { .kind = MSG_MARK, .flags = MSG_FLAG_KNOWN, .value = text("two!", token_make(4, 2)) };
 	struct msg over = { .kind = MSG_HANDOVER, .number = 4, .flags = MSG_FLAG_CLEAN };
 
-	for (unsigned i = 0; i < 5; i++) {
+	for (unsigned i = 0; i < 6; i++) {
 		bench_init(&b);
 		reign(&b, 5);
 		mark.value = text("two!", token_make(4, 2));
 		mark.number = 0;
+		over.flags = MSG_FLAG_FIRST;
+		if (i != 5)
+			say(&b, over);
 		over.flags = MSG_FLAG_CLEAN;
 		if (i == 2)
 			mark.value = (struct core_value){ .state = CORE_VALUE_LOST };
@@ -469,8 +561,10 @@ static void planned(void **state)
 		say(&b, over);
 		synced(&b);
 		struct msg m = say(&b, claim(3));
-		assert_int_equal(m.value.state, i < 2 ? CORE_VALUE_KNOWN : CORE_VALUE_LOST);
-		assert_int_equal(m.value.len, i == 0 ? 4 : i == 1 ? 3 : 0);
+		assert_int_equal(m.value.state, i < 2 || i == 5 ? CORE_VALUE_KNOWN : CORE_VALUE_LOST);
+		assert_int_equal(m.value.len, i == 0 || i == 5 ? 4 : i == 1 ? 3 : 0);
+		/* Of a handing over of which the beginning was not heard nothing is believed but its marks. */
+		assert_int_equal(b.master.suspect != 0, i == 5);
 		assert_int_equal(m.flags & MSG_FLAG_LOST, i == 4 ? MSG_FLAG_LOST : 0);
 		bench_done(&b);
 	}
@@ -658,6 +752,8 @@ int main(void)
 		{ "a lock is not resized", lock_has_no_limit, NULL, NULL, NULL },
 		{ "of limits the latest counts, and those who know an older one are told", latest_limit, NULL, NULL, NULL },
 		{ "whoever opens a semaphore with another number is refused", other_number, NULL, NULL, NULL },
+		{ "observers are told who leads, at each hand-over, and that nobody does", observers, NULL, NULL, NULL },
+		{ "a leader that was there before its observers is asked", observed_later, NULL, NULL, NULL },
 		{ "a release that is said again brings back neither value nor death", said_twice, NULL, NULL, NULL },
 		{ "what is owed is acknowledged, however often it is said", heard, NULL, NULL, NULL },
 		{ "a suspect reign believes holders, and calls lost what others know", suspect, NULL, NULL, NULL },
