@@ -20,7 +20,7 @@ int memcmp(const void *a, const void *b, size_t n);
 	X(ENOENT, 2) X(EAGAIN, 11) X(ENOMEM, 12) X(EBUSY, 16) X(EEXIST, 17) X(EINVAL, 22)      \
 	X(EPIPE, 32) X(EDEADLK, 35)                                                            \
 	X(EBADMSG, 74) X(EOVERFLOW, 75) X(EPROTONOSUPPORT, 93) X(ETIMEDOUT, 110)               \
-	X(EALREADY, 114) X(ESTALE, 116) X(ENOTRECOVERABLE, 131)
+	X(ESHUTDOWN, 108) X(EALREADY, 114) X(ESTALE, 116) X(ENOTRECOVERABLE, 131)
 
 enum core_errno {
 #define X(name, number) CORE_##name = number,

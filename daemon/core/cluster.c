@@ -518,6 +518,7 @@ static void drained_look(struct core *c, struct step *s)
 
 void cluster_tick(struct core *c, struct step *s)
 {
+	leave_tick(c, s);
 	if (session_tick(&c->cluster.session, s))
 		lapsed(c);
 	identity(c);
@@ -542,6 +543,9 @@ core_nsec_t cluster_next(const struct core *c, core_nsec_t now)
 {
 	const struct cluster *cl = &c->cluster;
 	core_nsec_t at = session_next(&cl->session);
+
+	if (cl->leave.on && session_on(&cl->session))
+		earlier(&at, cl->leave.until);
 
 	if (cl->session.state == SESSION_LIVE) {
 		if (!asking(&cl->asks, ASK_MAP))
@@ -580,7 +584,7 @@ bool cluster_busy(const struct core *c)
 {
 	bool link;
 
-	return c->cluster.on && (c->master.telling || c->cluster.paths_opening || c->cluster.cut.complaints || peer_wanting(c, &link));
+	return c->cluster.on && (c->master.telling || c->cluster.leave.walking || c->cluster.paths_opening || c->cluster.cut.complaints || peer_wanting(c, &link));
 }
 
 static void reign_say(struct core *c, struct peer *p, struct step *s)
@@ -600,7 +604,7 @@ bool cluster_work(struct core *c, struct step *s)
 
 	if (!c->cluster.on)
 		return false;
-	if (path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
+	if (leave_work(c, s) || path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
 		return true;
 	p = peer_wanting(c, &link);
 	if (!p)

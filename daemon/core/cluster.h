@@ -19,6 +19,7 @@
 
 #include "ask.h"
 #include "cut.h"
+#include "leave.h"
 #include "frame.h"
 #include "mapplan.h"
 #include "observe.h"
@@ -49,6 +50,7 @@ struct cluster {
 	core_nsec_t path_at;             /* somebody may be reached through another; 0: nobody is to be */
 	bool paths_opening;
 	struct cut cut;
+	struct leave leave;
 	shard_set_t raise;               /* epochs that the master wants raised */
 	bool drained;                    /* has been said */
 	struct mapplan_node *nodes;      /* CORE_MEMBERS_MAX, for planning */

@@ -125,7 +125,7 @@ static int adopt(struct core *c, const struct core_event *ev)
 /* The claim may reach the master of this node within the step. */
 static int claim(struct core *c, const struct core_event *ev, struct step *s)
 {
-	int r = master_reserve(&c->master);
+	int r = c->cluster.leave.on ? -CORE_ESHUTDOWN : master_reserve(&c->master);
 
 	return r < 0 ? r : member_claim(&c->member, ev, s);
 }
@@ -154,7 +154,7 @@ static int store_answer(struct core *c, const struct core_event *ev, struct step
 /* It may claim anew. */
 static int change(struct core *c, const struct core_event *ev, struct step *s)
 {
-	int r = master_reserve(&c->master);
+	int r = c->cluster.leave.on && ev->change.wanted ? -CORE_ESHUTDOWN : master_reserve(&c->master);
 	uint32_t value;
 
 	if (r < 0 || (r = value_in(c, &ev->change.value, &value)) < 0)
@@ -223,6 +223,9 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 			return -CORE_EINVAL;
 		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_ARRIVE:
+		if (c->cluster.leave.on)
+			return -CORE_ESHUTDOWN;
+		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_WITHDRAW:
 	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
@@ -251,6 +254,11 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 		if (!c->cluster.on)
 			return -CORE_EINVAL;
 		cluster_drain(c, !ev->drain.off);
+		return 0;
+	case CORE_EV_LEAVE:
+		if (!c->cluster.on)
+			return -CORE_EINVAL;
+		leave_begin(c, ev->leave.patience);
 		return 0;
 	case CORE_EV_TIMER:
 		c->timer = 0;

@@ -111,6 +111,7 @@ struct core_record {
 	X(HINT)           /* something in the store has changed */                              \
 	X(LOSS_DONE)      /* the actions that CORE_ACT_LOSS began are through */                \
 	X(DRAIN)          /* this node shall master nothing any more, or may again */           \
+	X(LEAVE)          /* for good: give all back, refuse who waits, end the session */      \
 	X(ADOPT_BARRIER)  /* before START: where this node stood in the rounds of a barrier */ \
 	X(ADOPT_PARTY)    /* after its ADOPT_BARRIER: a party that had come to it */           \
 	X(ARRIVE)         /* a party of this node has come to a barrier */                     \
@@ -249,6 +250,9 @@ struct core_event {
 			bool off;                /* may master again */
 		} drain;
 		struct {
+			core_nsec_t patience;    /* so long holders have to give back: see CORE_ACT_REVOKE */
+		} leave;
+		struct {
 			uint32_t op;             /* of the action */
 			int error;               /* 0, or a negative errno, see core_step() */
 			const void *value;       /* of a GET */
@@ -275,18 +279,19 @@ struct core_event {
 	X(LOSS)           /* begin with the actions on loss, and say LOSS_DONE after them */   \
 	X(LAPSED)         /* all that was held is lost; refs of what was neither waited for nor observed are free */ \
 	X(SESSION)        /* close all links: this is our session and incarnation now */       \
-	X(REVOKE)         /* another node waits: hold no more than `weight` soon, by CHANGE or RELEASE */ \
+	X(REVOKE)         /* another node waits, or this one leaves: hold no more than `weight` soon, by CHANGE or RELEASE */ \
 	X(RESIZED)        /* the limit is `weight` now, and `number` its number. What is held stays, what is waited for waits */ \
 	X(OBSERVED)       /* somewhere it is observed who leads: PROCLAIM who does now, and each change from now on */ \
 	X(NEWS)           /* who leads: `value`, whose token is the term; NONE: nobody does. (token, count) only rises */ \
 	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
 	X(DRAINED)        /* this node masters nothing */                                      \
+	X(LEFT)           /* the session has ended, and there will be no other: stop. error: it could not be ended, and will expire */ \
 	X(LEDGER_GRANT)   /* write down that the node owns this range of the name */           \
 	X(GRANT)          /* open the fast path of the name on that range, wake a waiter */    \
 	X(LEDGER_RELEASE) /* write down that the lease is no more */                           \
 	X(FORGOTTEN)      /* the master has acknowledged: ref is free to be re-used, unless it observes */ \
 	X(OPENED)         /* a reign has begun: epoch. Before the first grant; again when an epoch is raised */ \
-	X(REFUSED)        /* the claim or refill cannot be served: error (-EOVERFLOW: no epochs left) */ \
+	X(REFUSED)        /* the claim or refill cannot be served: error (-EOVERFLOW: no epochs left; -ESHUTDOWN: this node leaves) */ \
 	X(LEDGER_ARRIVE)  /* write down that this party has come; such rows outlive LAPSED */  \
 	X(LEDGER_BARRIER) /* write down where the node stands; outlives LAPSED too */          \
 	X(VERDICT)        /* hand it to the party, and strike out its row */                   \
@@ -403,6 +408,7 @@ void core_free(struct core *c);
  *                    being released. A grant is never said twice: the range may be in use already
  *   -EEXIST          CLAIM, ADOPT: the key is open by another ref
  *   -EBUSY           CLAIM: the key is being released by another ref; claim again when that is FORGOTTEN
+ *   -ESHUTDOWN       CLAIM, ARRIVE, and CHANGE that wants something, after LEAVE
  *   -ENOTRECOVERABLE after CORE_ACT_FATAL, always
  *
  *   Of barriers: -ENOMEM ARRIVE, RESET, ADOPT_*; -EINVAL a bad key or no parties, ARRIVE or RESET with another number

@@ -181,8 +181,7 @@ static void lease_drop(struct member *m, core_ref_t ref)
 	piece_drop_if_empty(m, i);
 }
 
-/* It has nothing and wants nothing, but perhaps to hear the news. */
-static void lease_end(struct member *m, core_ref_t ref)
+void lease_end(struct member *m, core_ref_t ref)
 {
 	struct lease *l = lease_at(m, ref);
 
@@ -198,8 +197,7 @@ static void lease_end(struct member *m, core_ref_t ref)
 	*l = (struct lease){ .name = l->name, .more = l->more, .state = LEASE_OBSERVING };
 }
 
-/* The only place where a lease changes its state. */
-static void lease_become(struct member *m, struct lease *l, enum lease_state state)
+void lease_become(struct member *m, struct lease *l, enum lease_state state)
 {
 	m->waiting -= l->state == LEASE_WAITING || l->state == LEASE_REFILLING;
 	m->waiting += state == LEASE_WAITING || state == LEASE_REFILLING;
@@ -778,8 +776,11 @@ static void take_released(struct member *m, core_ref_t ref, struct lease *l, str
 {
 	if (l->state != LEASE_RELEASING)
 		return;
+	bool silent = l->silent;
+
 	lease_end(m, ref);
-	step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
+	if (!silent)
+		step_act(s, CORE_ACT_FORGOTTEN)->name.ref = ref;
 #ifdef CORE_BREAK_LEDGER
 	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
 #endif

@@ -67,6 +67,7 @@ struct lease {
 	bool died;                       /* who held it exclusively, or it was not mended */
 	bool unmended;                   /* shared: whoever holds exclusively next is to be told of a death or loss */
 	bool lost;                       /* what was left behind may be; held */
+	bool silent;                     /* the caller has been told that the ref is free */
 	uint32_t held, wanted;           /* totals */
 	uint32_t limit;                  /* that it was opened with */
 	uint32_t more;                   /* a lease_more; 0: none of that */

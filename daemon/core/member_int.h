@@ -7,6 +7,12 @@
 
 /* NULL: there is none, nor ever was one near it. */
 struct lease *lease_at(const struct member *m, core_ref_t ref);
+
+/* It has nothing and wants nothing, but perhaps to hear the news. */
+void lease_end(struct member *m, core_ref_t ref);
+
+/* The only place where a lease changes its state. */
+void lease_become(struct member *m, struct lease *l, enum lease_state state);
 enum lease_state lease_state(const struct lease *l);
 
 /* Says all of it to its master. If the shard has none yet, or there is no way to it, the sync will tell. */

@@ -4,6 +4,9 @@
 #include "bytes.h"
 #include "siphash.h"
 
+/* So often a node that leaves tries to end its session itself. */
+#define LEAVE_TRIES 8
+
 static bool text_valid(const char *p, size_t n, size_t max)
 {
 	for (size_t i = 0; i < n; i++)
@@ -164,6 +167,7 @@ static void lapse(struct session *se, struct step *s)
 	}
 	step_act(s, CORE_ACT_LAPSED);
 	se->state = SESSION_LAPSED;
+	se->beat_at = s->now;                    /* no more of them: when to end it */
 	se->adopting = false;
 	se->deadline = 0;
 }
@@ -177,6 +181,15 @@ void session_condemn(struct session *se, struct step *s)
 		return;
 	se->deadline = when;
 	step_act(s, CORE_ACT_DEADLINE)->timer.when = when;
+}
+
+void session_leave(struct session *se, bool holds, struct step *s)
+{
+	session_condemn(se, s);
+	if (holds)
+		return;
+	se->loss = se->loss_done = true;         /* there is nothing to lose */
+	se->deadline = s->now ? s->now : 1;
 }
 
 /* --- The member record --- */
@@ -211,6 +224,75 @@ static void record_answer(struct session *se, const struct core_event *ev)
 	}
 }
 
+/* --- The end of the last session --- */
+
+static void tombstone(struct session *se, struct step *s)
+{
+	struct ask *a = &se->asks->v[ASK_BEAT];
+	struct beat_value end = se->beat.last;
+
+	end.ended = true;
+	ask_key(a, BEAT_PREFIX, se->self.session);
+	beat_encode(&end, a->value);
+	ask_cas(se->asks, ASK_BEAT, se->beat.version, BEAT_BYTES, s);
+	se->state = SESSION_ENDING;
+}
+
+static void left(struct session *se, int error, struct step *s)
+{
+	se->state = SESSION_LEFT;
+	step_act(s, CORE_ACT_LEFT)->node.error = error;
+}
+
+/* The last session has ended; its record goes after it, as far as it is known. */
+static void clear(struct session *se, struct step *s)
+{
+	if (!se->record_version || se->record_reading) {
+		left(se, 0, s);
+		return;
+	}
+	ask_key(&se->asks->v[ASK_RECORD], MEMBER_PREFIX, se->self.session);
+	ask_delete(se->asks, ASK_RECORD, se->record_version, s);
+	se->state = SESSION_CLEARING;
+}
+
+/* Whether the session has landed at all, or by which version, is read first, if it is not known. */
+static void leave_look(struct session *se, struct step *s)
+{
+	if (s->now < se->beat_at)
+		return;
+	if (se->ends++ >= LEAVE_TRIES) {
+		left(se, se->error ? se->error : -CORE_ETIMEDOUT, s);
+	} else if (se->beat.unsure) {
+		se->beat_reading = true;
+		ask_key(&se->asks->v[ASK_BEAT], BEAT_PREFIX, se->self.session);
+		ask_get(se->asks, ASK_BEAT, s);
+	} else if (se->beat.exists) {
+		tombstone(se, s);
+	} else {
+		clear(se, s);
+	}
+}
+
+static void leave_answer(struct session *se, const struct core_event *ev, struct step *s)
+{
+	se->error = ev->store.error;
+	se->beat_at = s->now + (ev->store.error == -CORE_EAGAIN ? 0 : retry_after(se));
+	if (se->state == SESSION_ENDING) {
+		se->state = SESSION_LAPSED;
+		se->beat.unsure = ev->store.error;
+		if (!ev->store.error)
+			clear(se, s);
+	} else if (se->beat_reading && !ev->store.error) {
+		se->beat_at = s->now;
+		if (beat_read(&se->beat, ev->store.value, ev->store.value_len, ev->store.version, s->now) != BEAT_OURS)
+			clear(se, s);
+	} else if (!se->beat_reading) {
+		beat_written(&se->beat, ev->store.error, ev->store.version, s->now);
+		se->beat_at = s->now;
+	}
+}
+
 /* --- Answers and time --- */
 
 static int beat_found(struct session *se, const struct core_event *ev, struct step *s)
@@ -241,6 +323,10 @@ static int beat_found(struct session *se, const struct core_event *ev, struct st
 
 static int beat_answer(struct session *se, const struct core_event *ev, struct step *s)
 {
+	if (se->leaving && (se->state == SESSION_LAPSED || se->state == SESSION_ENDING)) {
+		leave_answer(se, ev, s);
+		return 0;
+	}
 	if (se->state == SESSION_LAPSED) {
 		if (!se->beat_reading)
 			beat_written(&se->beat, ev->store.error, ev->store.version, s->now);
@@ -273,7 +359,10 @@ int session_answer(struct session *se, enum ask_kind kind, const struct core_eve
 {
 	if (kind == ASK_BEAT)
 		return beat_answer(se, ev, s);
-	record_answer(se, ev);
+	if (se->state == SESSION_CLEARING)
+		left(se, 0, s);                  /* if it has not gone, somebody else clears it away */
+	else
+		record_answer(se, ev);
 	return 0;
 }
 
@@ -318,24 +407,18 @@ static void loss_look(struct session *se, struct step *s)
 /* Only once nobody of ours can act any more, and nothing of the old session is under way. */
 static void end_look(struct session *se, struct step *s)
 {
-	struct ask *a = &se->asks->v[ASK_BEAT];
-
 #ifndef CORE_BREAK_END_EARLY
 	if (!se->loss_done)
 		return;
 #endif
 	if (asking(se->asks, ASK_BEAT) || asking(se->asks, ASK_RECORD))
 		return;
-	if (!se->beat.exists || se->beat.unsure) {
+	if (se->leaving)
+		leave_look(se, s);
+	else if (!se->beat.exists || se->beat.unsure)
 		begin_anew(se, s);
-		return;
-	}
-	struct beat_value end = se->beat.last;
-	end.ended = true;
-	ask_key(a, BEAT_PREFIX, se->self.session);
-	beat_encode(&end, a->value);
-	ask_cas(se->asks, ASK_BEAT, se->beat.version, BEAT_BYTES, s);
-	se->state = SESSION_ENDING;
+	else
+		tombstone(se, s);
 }
 
 bool session_tick(struct session *se, struct step *s)
@@ -343,6 +426,8 @@ bool session_tick(struct session *se, struct step *s)
 	switch (se->state) {
 	case SESSION_NONE:
 	case SESSION_ENDING:
+	case SESSION_CLEARING:
+	case SESSION_LEFT:
 		return false;
 	case SESSION_LAPSED:
 		end_look(se, s);
@@ -376,6 +461,8 @@ core_nsec_t session_next(const struct session *se)
 {
 	core_nsec_t at = 0;
 
+	if (se->state == SESSION_LAPSED && se->leaving && se->loss_done && !asking(se->asks, ASK_BEAT))
+		return se->beat_at ? se->beat_at : 1;
 	if (se->state < SESSION_BEATING || se->state > SESSION_LIVE)
 		return 0;
 #ifdef CORE_BREAK_ADOPT_LATE

@@ -11,7 +11,9 @@
  *   ENROLLING  the beat is there, the member record is being made
  *   LIVE       both are there; only now may the map be read (S4)
  *   LAPSED     nothing is held any more. The session is ended only after the actions on loss are done
- *   ENDING     our own tombstone is being written; then anew, with another id
+ *   ENDING     our own tombstone is being written; then anew, with another id, or, if the node leaves for good:
+ *   CLEARING   our member record is being deleted
+ *   LEFT       nothing comes any more
  *
  * Beats go on from BEATING to LIVE. An adopted session has its predecessor's deadline until a beat of
  * this incarnation has landed, and is not adopted at all once that has passed (S8).
@@ -27,7 +29,7 @@
 #define MEMBER_BYTES_MAX (MEMBER_HEAD + CORE_ADDRESS_MAX + CORE_NODE_NAME_MAX)
 #define MEMBER_LAYOUT 2
 
-#define SESSION_STATES(X) X(NONE) X(BEATING) X(ENROLLING) X(LIVE) X(LAPSED) X(ENDING)
+#define SESSION_STATES(X) X(NONE) X(BEATING) X(ENROLLING) X(LIVE) X(LAPSED) X(ENDING) X(CLEARING) X(LEFT)
 
 enum session_state {
 #define X(name) SESSION_##name,
@@ -81,6 +83,8 @@ struct session {
 	bool record_stale;               /* it says something else than it should: may_master, drains */
 	bool drains;
 	bool condemned;                  /* beats no more: ends at the deadline */
+	bool leaving;                    /* the last session of this run */
+	unsigned ends;                   /* how often its end has been tried */
 	core_nsec_t deadline;            /* 0: nothing may be held yet */
 	core_nsec_t published;
 	core_nsec_t beat_at, record_at;  /* not before */
@@ -96,6 +100,9 @@ void session_start(struct session *se, const struct core_cluster *conf, const st
 /* What is due now. Returns true if the session has just lapsed: the caller drops everything. */
 bool session_tick(struct session *se, struct step *s);
 
+/* Ends the last session: at once if nothing is held, else as condemned. */
+void session_leave(struct session *se, bool holds, struct step *s);
+
 /* The session shall end as soon as the actions on loss have had their time. */
 void session_condemn(struct session *se, struct step *s);
 
@@ -109,6 +116,12 @@ core_nsec_t session_next(const struct session *se);
 static inline core_nsec_t session_margin(const struct core_cluster *c)
 {
 	return c->guard + c->ttl / 1000000 * c->drift_ppm;
+}
+
+/* It is neither over nor about to be. */
+static inline bool session_on(const struct session *se)
+{
+	return se->state >= SESSION_BEATING && se->state <= SESSION_LIVE && !se->condemned;
 }
 
 static inline bool session_holds(const struct session *se, core_nsec_t now)

@@ -483,6 +483,13 @@ void act_cluster(struct node *n, const struct core_action *a)
 	case CORE_ACT_DRAINED:
 		act_drained(n);
 		return;
+	case CORE_ACT_LEFT:
+		if (a->node.error)
+			log_warning("left the cluster, but the session could not be ended and will expire: %s", strerror(-a->node.error));
+		else
+			log_info("left the cluster");
+		loop_stop(n->loop, 0);
+		return;
 	default:
 		return;
 	}

@@ -145,6 +145,7 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_LAPSED:
 	case CORE_ACT_SESSION:
 	case CORE_ACT_DRAINED:
+	case CORE_ACT_LEFT:
 		assert(n->cluster.on);
 		act_cluster(n, a);
 		return;
@@ -250,6 +251,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_HINT:
 	case CORE_EV_LOSS_DONE:
 	case CORE_EV_DRAIN:
+	case CORE_EV_LEAVE:
 		return;
 	}
 }

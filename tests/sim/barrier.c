@@ -313,7 +313,7 @@ static bool arrive(struct sim *s, struct node *n, struct party *p)
 	struct core_event ev = event_of(s, CORE_EV_ARRIVE, p->barrier);
 	uint64_t id = p->id;
 
-	if (n->rows_n == ROWS_MAX)
+	if (n->rows_n == ROWS_MAX || n->leaves)
 		return false;
 	ev.barrier.party = id;
 	ev.barrier.parties = p->parties;

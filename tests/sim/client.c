@@ -188,7 +188,7 @@ static void held(struct sim *s, struct event *e)
 		return;
 	if (c->mode == EXCLUSIVE && !c->lost)
 		write_resource(s, c);
-	if (c->mode == SHARED && !c->lost && !c->upgrading && sim_chance(s, 20) && node_ready(s, n) && sl->in_core && !sl->releasing &&
+	if (c->mode == SHARED && !c->lost && !c->upgrading && !n->leaves && sim_chance(s, 20) && node_ready(s, n) && sl->in_core && !sl->releasing &&
 	    !sl->wanted && sl->held == 1) {
 		unsigned readers = 0;
 		for (unsigned k = 0; k < CLIENTS_MAX; k++)
@@ -288,7 +288,7 @@ static uint32_t want_of(const struct node *n, unsigned name, uint32_t held, uint
 {
 	const struct slot *sl = &n->slot[name];
 
-	if (!sl->queue_n)
+	if (!sl->queue_n || n->leaves)
 		return 0;
 	uint64_t w = need(n, name, &n->client[sl->queue[0]]);
 	if (w > limit)

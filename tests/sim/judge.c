@@ -271,6 +271,23 @@ static void limits_look(struct sim *s, unsigned name)
 	}
 }
 
+/* Nobody has to wait for its session to expire. */
+void judge_left(struct sim *s, const struct node *n, int error)
+{
+	struct beat_value v;
+	char key[32];
+
+	if (holds(s, n))
+		sim_no(s, "node %u has left, and by its own clock it goes on", n->id);
+	snprintf(key, sizeof key, "beat/%016llx", (unsigned long long)n->session);
+	for (size_t i = 0; !error && i < s->records_n; i++) {
+		const struct record *r = &s->records[i];
+
+		if (r->version && !strcmp(r->key, key) && (beat_decode(r->value, r->size, &v) < 0 || !v.ended))
+			sim_no(s, "node %u has left, and its session stands in the store", n->id);
+	}
+}
+
 void judge_end(struct sim *s)
 {
 	for (unsigned i = 0; i < s->names; i++) {

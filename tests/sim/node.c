@@ -45,6 +45,8 @@ void node_inbox(struct sim *s, struct node *n)
 	}
 }
 
+static void daemon_end(struct sim *s, struct node *n, bool adopted, uint64_t span);
+
 /* --- Actions --- */
 
 static void timer(struct sim *s, struct event *e)
@@ -73,6 +75,16 @@ static void loss_done(struct sim *s, struct event *e)
 		n->loss_due = 0;
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_LOSS_DONE });
 	}
+	sim_event_free(s, e);
+}
+
+/* It has left. Whoever starts it again has another node, and the clients that still wait. */
+static void stop(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+
+	if (n->generation == e->generation && n->core)
+		daemon_end(s, n, false, 100 * MSEC + sim_random(s, 3 * SEC));
 	sim_event_free(s, e);
 }
 
@@ -235,6 +247,11 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_DRAINED:
 		s->counts->drained++;
+		return;
+	case CORE_ACT_LEFT:
+		s->counts->left++;
+		judge_left(s, n, a->node.error);
+		sim_after(s, 0, stop, n, 0, 0);
 		return;
 	case CORE_ACT_TIMER: {
 		uint64_t at = node_clock_at(s, n, a->timer.when);
@@ -408,7 +425,7 @@ void node_start(struct sim *s, struct node *n, bool adopt)
 	s->conf.may_master = n->id < 3 || n->id % 4;
 	if (core_create(&n->mem, &n->core) < 0)
 		abort();
-	n->drains = false;
+	n->drains = n->leaves = false;
 	n->depth = 1;
 	if (adopt && n->deadline) {
 		s->counts->adoptions++;
@@ -453,13 +470,11 @@ static void restart(struct sim *s, struct event *e)
 	sim_event_free(s, e);
 }
 
-/* The daemon dies; segment, ledger and clients stay. */
-static void crash(struct sim *s, struct node *n, bool lost, uint64_t span)
+/* The daemon ends; segment, ledger and clients stay. */
+static void daemon_end(struct sim *s, struct node *n, bool adopted, uint64_t span)
 {
 	struct event *e, *next;
 
-	sim_trace(s, "%u: the daemon dies", n->id);
-	s->counts->crashes++;
 	core_free(n->core);
 	n->core = NULL;
 	n->generation++;
@@ -474,9 +489,16 @@ static void crash(struct sim *s, struct node *n, bool lost, uint64_t span)
 	}
 	n->inbox = NULL;
 	n->inbox_end = &n->inbox;
-	s->counts->ledgers_lost += lost;
 	n->jeopardy = false;
-	sim_after(s, span, restart, n, !lost, 0);
+	sim_after(s, span, restart, n, adopted, 0);
+}
+
+static void crash(struct sim *s, struct node *n, bool lost, uint64_t span)
+{
+	sim_trace(s, "%u: the daemon dies", n->id);
+	s->counts->crashes++;
+	s->counts->ledgers_lost += lost;
+	daemon_end(s, n, !lost, span);
 }
 
 void node_crash(struct sim *s, struct node *n)

@@ -55,7 +55,7 @@ void judge_released(struct sim *s, unsigned name)
 /* Actions on loss begin while the node still holds: it has said before that renewals fail. */
 void judge_warned(struct sim *s, const struct node *n)
 {
-	if (holds(s, n) && !n->jeopardy)
+	if (holds(s, n) && !n->jeopardy && !n->leaves)
 		sim_no(s, "node %u begins its actions on loss and has not said that it is in jeopardy", n->id);
 }
 

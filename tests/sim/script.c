@@ -85,13 +85,25 @@ static void store_back(struct sim *s, struct event *e)
 /* Leaves its shards to others, or may have them again. */
 static void drain_toggle(struct sim *s, struct node *n)
 {
-	if (!node_ready(s, n))
+	if (!node_ready(s, n) || n->leaves)
 		return;
 	n->drains = !n->drains;
 	s->counts->drains += n->drains;
 	s->counts->undrains += !n->drains;
 	sim_trace(s, "%u: %s", n->id, n->drains ? "drains" : "drains no more");
 	node_give(s, n, &(struct core_event){ .kind = CORE_EV_DRAIN, .drain.off = !n->drains });
+}
+
+static void leave(struct sim *s, struct node *n)
+{
+	if (!node_ready(s, n) || n->leaves)
+		return;
+	s->counts->leaves++;
+	n->leaves = true;
+	for (unsigned i = 0; i < s->names; i++)
+		n->slot[i].dirty = true;
+	sim_trace(s, "%u: leaves", n->id);
+	node_give(s, n, &(struct core_event){ .kind = CORE_EV_LEAVE, .leave.patience = sim_random(s, 2 * SEC) });
 }
 
 static void fault(struct sim *s, struct event *e);
@@ -135,7 +147,10 @@ static void fault_one(struct sim *s)
 				s->node[i].store_lag_until = s->now + sim_random(s, 5 * SEC);
 		return;
 	case 8:
-		drain_toggle(s, n);
+		if (sim_chance(s, 40))
+			leave(s, n);
+		else
+			drain_toggle(s, n);
 		return;
 	case 9:
 		/* A client scribbles over its slot, and the daemon dies of something else. */

@@ -51,7 +51,7 @@ enum run_kind {
 	X(revokes) X(refills) X(closes) X(handovers) X(writes) X(late_writes) X(refused_writes) \
 	X(losts) X(lapses) X(jeopardies) X(losses) X(reigns) X(drains) X(undrains) X(drained)              \
 	X(conns) X(breaks) X(stale_frames) X(held_back) X(duplicates) X(partitions) X(one_ways) \
-	X(relays) X(complaints) X(self_lapses) X(cut_waits)                                          \
+	X(leaves) X(left) X(relays) X(complaints) X(self_lapses) X(cut_waits)                                          \
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
 	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
@@ -201,6 +201,7 @@ struct node {
 	unsigned depth;
 	bool drains;
 	bool jeopardy;                   /* has said so, of the present deadline */
+	bool leaves;                     /* has been told to, and wants nothing any more */
 	uint64_t loss_due;               /* actions on loss run until then; 0: none */
 	uint32_t loss_names;             /* what was held when they began */
 	bool loss_any;                   /* something was, whenever they began */
@@ -420,6 +421,7 @@ void judge_deadline(struct sim *s, struct node *n);
 void judge_record(struct sim *s, const struct node *by, const char *key, const void *value, uint32_t size);
 void judge_news(struct sim *s, struct node *n, const struct core_action *a);
 void judge_resized(struct sim *s, struct node *n, unsigned name);
+void judge_left(struct sim *s, const struct node *n, int error);
 void judge_end(struct sim *s);
 bool holds(const struct sim *s, const struct node *n);
 

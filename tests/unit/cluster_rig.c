@@ -269,6 +269,10 @@ static void act(struct crig *r, unsigned node, const struct core_action *a)
 	case CORE_ACT_DRAINED:
 		n->drained++;
 		break;
+	case CORE_ACT_LEFT:
+		n->left++;
+		n->left_error = a->node.error;
+		break;
 	case CORE_ACT_GRANT:
 		n->held[a->name.ref] = a->name.weight;
 		n->lost[a->name.ref] = a->name.lost;
@@ -415,7 +419,7 @@ int crig_claim(struct crig *r, unsigned node, core_ref_t ref, const char *key)
 
 int crig_release(struct crig *r, unsigned node, core_ref_t ref)
 {
-	return crig_give(r, node, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { ref, 1 } });
+	return crig_give(r, node, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { .ref = ref, .used = 1 } });
 }
 
 static struct clustermap map_of(const struct crig *r)

@@ -152,6 +152,7 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_HINT:
 	case CORE_EV_LOSS_DONE:
 	case CORE_EV_DRAIN:
+	case CORE_EV_LEAVE:
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:
 		break;
@@ -219,6 +220,7 @@ static void trace_action(struct rig *r, const struct core_action *a)
 	case CORE_ACT_LAPSED:
 	case CORE_ACT_SESSION:
 	case CORE_ACT_DRAINED:
+	case CORE_ACT_LEFT:
 		fail_msg("a node that is alone does not %s", core_action_name(a->kind));
 		break;
 	case CORE_ACT_REVOKE:

@@ -188,6 +188,156 @@ static void no_store_either(void **state)
 	crig_done(&r);
 }
 
+/* --- Leaving --- */
+
+static struct core_event leave_event(core_nsec_t patience)
+{
+	return (struct core_event){ .kind = CORE_EV_LEAVE, .leave.patience = patience };
+}
+
+static void leaves(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char held[16], waits[16], more[16], member[40], beat[40];
+	struct beat_value v;
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, held);
+	crig_key(&r, 1, 0, waits);
+	crig_key(&r, 2, 0, more);
+	assert_int_equal(crig_claim(&r, 1, 5, held), 0);
+	assert_int_equal(crig_claim(&r, 2, 6, waits), 0);
+	crig_run(&r, CRIG_SECOND / 100);
+	assert_int_equal(crig_claim(&r, 1, 6, waits), 0);
+	assert_int_equal(crig_claim(&r, 2, 5, held), 0);
+	crig_run(&r, CRIG_SECOND / 100);
+	snprintf(member, sizeof member, "member/%016llx", (unsigned long long)r.node[1].session);
+	snprintf(beat, sizeof beat, "beat/%016llx", (unsigned long long)r.node[1].session);
+
+	/* Who waits is refused, who holds is asked, nobody new is let in. */
+	struct core_event ev = leave_event(10 * CRIG_SECOND);
+	assert_int_equal(crig_give(&r, 1, &ev), 0);
+	assert_int_equal(r.node[1].refused[6], -ESHUTDOWN);
+	assert_int_equal(r.node[1].revoked[5], 0);
+	assert_int_equal(crig_claim(&r, 1, 7, more), -ESHUTDOWN);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(crig_shards(&r, 1), 0);
+	assert_int_equal(r.node[1].drained, 1);
+	assert_int_equal(r.node[1].left, 0);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+
+	/* The holder gives back: the next one gets it, and nothing was lost. */
+	assert_int_equal(crig_release(&r, 1, 5), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	assert_int_equal(r.node[1].left, 1);
+	assert_int_equal(r.node[1].left_error, 0);
+	assert_int_equal(r.node[1].losses, 0);
+	assert_int_equal(r.node[2].held[5], CORE_WEIGHT_ALL);
+	assert_false(r.node[2].lost[5]);
+	assert_null(crig_record(&r, member));
+	const struct crig_record *tomb = crig_record(&r, beat);
+	assert_non_null(tomb);
+	assert_int_equal(beat_decode(tomb->value, tomb->size, &v), 0);
+	assert_true(v.ended);
+
+	/* Nothing comes after it; the others go on without waiting for anybody. */
+	assert_int_equal(crig_claim(&r, 1, 8, more), -ESHUTDOWN);
+	assert_int_equal(crig_release(&r, 2, 6), 0);
+	assert_int_equal(crig_claim(&r, 0, 6, waits), 0);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(r.node[0].held[6], CORE_WEIGHT_ALL);
+	assert_int_equal(r.node[1].left, 1);
+	crig_done(&r);
+}
+
+static void leaves_without_patience(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char held[16];
+
+	crig_init(&r, 2);
+	crig_key(&r, 0, 0, held);
+	assert_int_equal(crig_claim(&r, 1, 5, held), 0);
+	crig_run(&r, CRIG_SECOND / 100);
+	assert_int_equal(crig_claim(&r, 0, 5, held), 0);
+	r.node[1].loss_slow = true;
+	struct core_event ev = leave_event(CRIG_SECOND / 2);
+	assert_int_equal(crig_give(&r, 1, &ev), 0);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(r.node[1].losses, 1);
+	assert_int_equal(r.node[1].lapses, 1);
+	assert_int_equal(r.node[1].left, 0);                     /* not before the actions on loss are done */
+	assert_int_equal(r.node[0].held[5], 0);
+	crig_give(&r, 1, &(struct core_event){ .kind = CORE_EV_LOSS_DONE });
+	crig_run(&r, CRIG_SECOND / 2);
+	assert_int_equal(r.node[1].left, 1);
+	assert_int_equal(r.node[0].held[5], CORE_WEIGHT_ALL);
+	assert_true(r.node[0].lost[5]);
+	crig_done(&r);
+}
+
+/* The last one has nobody to hand anything to; and without a store it says that it could not end its session. */
+static void last_one_leaves(void **state)
+{
+	(void)state;
+
+	for (unsigned cut = 0; cut < 2; cut++) {
+		static struct crig r;
+
+		crig_init(&r, 1);
+		struct core_event ev = leave_event(CRIG_SECOND);
+		r.store_cut[0] = cut;
+		assert_int_equal(crig_give(&r, 0, &ev), 0);
+		crig_run(&r, 4 * CRIG_SECOND);
+		assert_int_equal(r.node[0].left, 1);
+		assert_int_equal(r.node[0].left_error, cut ? -ETIMEDOUT : 0);
+		assert_int_equal(crig_records(&r, "member/"), cut);
+		crig_done(&r);
+	}
+}
+
+/* What a daemon does that is told to stop: one sync, and its successor may adopt all that it had. */
+static void drains(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16], own[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	crig_key(&r, 1, 0, own);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	assert_int_equal(crig_claim(&r, 2, 6, own), 0);
+	crig_run(&r, CRIG_SECOND / 100);
+	assert_int_equal(crig_give(&r, 1, &(struct core_event){ .kind = CORE_EV_DRAIN }), 0);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(r.node[1].drained, 1);
+	assert_int_equal(crig_shards(&r, 1), 0);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+
+	/* It dies. What it mastered goes on at once, what it holds stays its own until the deadline. */
+	uint64_t deadline = r.node[1].deadline;
+	crig_kill(&r, 1);
+	assert_int_equal(crig_claim(&r, 0, 5, key), 0);
+	assert_int_equal(crig_release(&r, 2, 6), 0);
+	assert_int_equal(crig_claim(&r, 0, 6, own), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	assert_int_equal(r.node[0].held[6], CORE_WEIGHT_ALL);
+	assert_int_equal(r.node[0].held[5], 0);
+	assert_true(r.now < deadline);
+
+	/* A drain that is taken back. */
+	assert_int_equal(crig_give(&r, 2, &(struct core_event){ .kind = CORE_EV_DRAIN }), 0);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(crig_shards(&r, 2), 0);
+	assert_int_equal(crig_give(&r, 2, &(struct core_event){ .kind = CORE_EV_DRAIN, .drain.off = true }), 0);
+	crig_run(&r, 8 * CRIG_SECOND);
+	assert_true(crig_shards(&r, 2) > 0);
+	crig_done(&r);
+}
+
 /* --- Envelopes and records --- */
 
 static void envelopes(void **state)
@@ -261,6 +411,10 @@ int main(void)
 		{ "of two halves one ends itself, the other goes on", two_halves, NULL, NULL, NULL },
 		{ "a cut that is shorter than the grace ends nobody", short_cut, NULL, NULL, NULL },
 		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
+		{ "a node that leaves refuses, asks back, hands over, and ends its session itself", leaves, NULL, NULL, NULL },
+		{ "who does not give back in time loses it, with the actions on loss before the end", leaves_without_patience, NULL, NULL, NULL },
+		{ "the last one leaves", last_one_leaves, NULL, NULL, NULL },
+		{ "a node that drains masters nothing, and keeps what it holds", drains, NULL, NULL, NULL },
 		{ "envelopes: written-down bytes, and nothing else is one", envelopes, NULL, NULL, NULL },
 		{ "records of whom one does not reach", cut_records, NULL, NULL, NULL },
 	};
