@@ -122,9 +122,17 @@ static void take_get(struct request *r, struct etcd_host *h, struct etcd_answer 
 		request_answer(r, a, a->n_records ? a->records[0].version : 0);
 }
 
+/* Does it say what it must say of this cas, one way or the other? */
+static bool cas_sense(const struct request *r, const struct etcd_answer *a)
+{
+	if (!a->succeeded)
+		return a->ranged && is_key(a, r->key) && a->met != r->expected;
+	return r->writes ? a->written != 0 : a->written == 0 && a->deleted == (r->expected != 0);
+}
+
 static void take_cas(struct request *r, struct etcd_host *h, struct etcd_answer *a)
 {
-	if (a->succeeded ? r->writes != (a->written != 0) : !is_key(a, r->key) || a->met == r->expected) {
+	if (!cas_sense(r, a)) {
 		senseless(r, h);
 		return;
 	}

@@ -263,6 +263,8 @@ static int decode_header(struct json_object *o, struct etcd_answer *a)
 	struct json_object *header = member(o, "header");
 	int r = number_of(header, "cluster_id", &a->cluster);
 
+	if (r == 0 && !a->cluster)
+		r = -EBADMSG;
 	return r < 0 ? r : number_of(header, "revision", &a->revision);
 }
 
@@ -323,12 +325,14 @@ static int decode_record(const char *before, struct json_object *kv, struct etcd
 static int decode_range(const char *before, struct json_object *o, struct etcd_answer *a)
 {
 	struct json_object *kvs = member(o, "kvs");
+	uint64_t count;
 	size_t n = json_object_is_type(kvs, json_type_array) ? json_object_array_length(kvs) : 0;
-	int r = 0;
+	int r = number_of(o, "count", &count);
 
-	if (kvs && !json_object_is_type(kvs, json_type_array))
-		return -EBADMSG;
+	/* How many there are is said twice: nothing may have got lost. */
 	a->more = json_object_get_boolean(member(o, "more"));
+	if (r < 0 || (kvs && !json_object_is_type(kvs, json_type_array)) || (a->more ? count <= n : count != n))
+		return -EBADMSG;
 	if (n > STORE_VALUE_MAX || a->records)
 		return -EBADMSG;
 	a->records = calloc(n + 1, sizeof *a->records);
@@ -352,7 +356,9 @@ static int decode_responses(const char *before, struct json_object *o, struct et
 		r = number_of(member(member(first, "response_put"), "header"), "revision", &a->written);
 		return r < 0 || !a->succeeded || !a->written ? -EBADMSG : 0;
 	}
+	a->deleted = member(first, "response_delete_range");
 	range = member(first, "response_range");
+	a->ranged = range;
 	if (range) {
 		r = decode_range(before, range, a);
 		if (r == 0 && (a->succeeded || a->n_records > 1))
@@ -408,7 +414,7 @@ static int decode(const char *before, struct json_object *o, struct etcd_answer 
 		r = decode_watch(o, a);
 	if (r == 0)
 		r = decode_responses(before, o, a);
-	if (r == 0 && member(o, "kvs"))
+	if (r == 0 && (member(o, "kvs") || member(o, "count")))
 		r = decode_range(before, o, a);
 	return r;
 }

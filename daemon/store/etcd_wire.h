@@ -38,13 +38,15 @@ struct etcd_answer {
 	int code;
 	char message[ETCD_MESSAGE_MAX + 1];	/* printable */
 
-	uint64_t cluster, revision;	/* 0: not said */
+	uint64_t cluster;		/* never 0, unless failed */
+	uint64_t revision;		/* 0: not said */
 	struct store_record *records;	/* of a range, or met by a cas */
 	size_t n_records, bytes;
 	char *last;			/* the last key of the range, as etcd has it; NULL: none */
 	bool more;			/* a range goes on behind these */
 
 	bool succeeded;			/* cas: the version was the expected one */
+	bool deleted, ranged;		/* cas: that a delete was carried out, a range looked at */
 	uint64_t written;		/* cas: the revision of what was written; 0: nothing, or a delete */
 	uint64_t met;			/* cas that failed: the version there; 0: absent */
 

@@ -244,6 +244,11 @@ static const struct saying {
 	{ 200, "<html>Hello</html>", STORE_ETCD_EANSWER, true, "not an etcd" },
 	{ 500, "", STORE_ETCD_EFOREIGN, true, "not an etcd" },
 	{ 200, "{\"header\":{\"cluster_id\":\"77\",\"revision\":\"9\"},\"succeeded\":true}", STORE_ETCD_EANSWER, true, "no sense" },
+	{ 200, "{\"header\":{\"revision\":\"9\"},\"succeeded\":true}", STORE_ETCD_EANSWER, true, "not an etcd" },
+	{ 200, "{\"header\":{\"cluster_id\":\"77\"},\"responses\":[{\"response_range\":{\"count\":\"1\"}}]}", STORE_ETCD_EANSWER,
+	  true, "not an etcd" },
+	{ 200, "{\"header\":{\"cluster_id\":\"77\"},\"responses\":[{\"response_delete_range\":{}}]}", STORE_ETCD_EANSWER,
+	  true, "no sense" },
 	{ 200, "{\"header\":{\"cluster_id\":\"77\",\"revision\":\"9\"}}", STORE_ETCD_EANSWER, true, "no sense" },
 	{ 200, "{\"header\":{\"cluster_id\":\"78\"},\"succeeded\":true}", STORE_ETCD_ECLUSTER, true, "different etcd clusters" },
 };
@@ -425,7 +430,7 @@ static const char *const pages[] = {
 	"{\"header\":{\"cluster_id\":\"77\",\"revision\":\"12\"},\"kvs\":[{\"key\":\"L2Rsb2NrL2E=\",\"mod_revision\":\"3\",\"value\":\"MQ==\"}],"
 	"\"more\":true,\"count\":\"2\"}",
 	"{\"header\":{\"cluster_id\":\"77\",\"revision\":\"15\"},\"kvs\":[{\"key\":\"L2Rsb2NrL2I=\",\"mod_revision\":\"4\",\"value\":\"Mg==\"}],"
-	"\"count\":\"2\"}",
+	"\"count\":\"1\"}",
 };
 
 static char asked[8][300];
