@@ -138,6 +138,8 @@ static void reign_apply(struct core *c, unsigned shard, const struct map_reign *
 	if (ours) {
 		master_reign(&c->master, shard, r->epoch, false);
 		c->cluster.members_want |= shard_bit(shard);
+		/* Most see it in the map as soon as we do, and need no word of ours to say all: not twice. */
+		c->cluster.remind_at = max_u64(c->cluster.remind_at, c->now + c->cluster.conf.look / 8);
 	} else {
 		master_yield(&c->master, shard);
 	}

@@ -158,6 +158,45 @@ static void few_shards_move(void **state)
 	}
 }
 
+/* As docs/LEASE.md has it: of 64 shards, how many a node has, and how many move when one comes, goes, or is another. */
+static void shards_table(void **state)
+{
+	(void)state;
+
+	printf("# nodes   64/n   least  most   one more takes: mean, most   of 64/(n+1)\n");
+	for (unsigned n = 3; n <= 50; n++) {
+		struct mapplan_node v[51];
+		unsigned least = CORE_SHARDS, most = 0, sum = 0, worst = 0;
+		const unsigned rounds = 200;
+
+		for (unsigned round = 0; round < rounds; round++) {
+			struct map m = { 0 }, before;
+
+			for (unsigned i = 0; i <= n; i++)
+				v[i] = (struct mapplan_node){ { 100 + i, 1 }, mapplan_mix(1000 * round + i + 1), true, false, true, false };
+			mapplan_apply(&m, v, n);
+			before = m;
+			for (unsigned i = 0; i < n; i++) {
+				unsigned k = count(&m, 100 + i);
+				least = k < least ? k : least;
+				most = k > most ? k : most;
+			}
+			unsigned came = mapplan_apply(&m, v, n + 1);
+			assert_int_equal(came, count(&m, 100 + n));      /* nothing moves but to it */
+			assert_int_equal(mapplan_apply(&m, v, n), came); /* nothing moves but from it */
+			for (unsigned i = 0; i < CORE_SHARDS; i++)
+				assert_true(msg_peer_same(m.shard[i].master, before.shard[i].master));
+			sum += came;
+			worst = came > worst ? came : worst;
+		}
+		double mean = (double)sum / rounds, ideal = 64.0 / (n + 1);
+		if (n <= 5 || n % 10 == 0)
+			printf("# %5u  %5.1f   %5u %5u   %5.1f %5u   %5.1f\n", n, 64.0 / n, least, most, mean, worst, ideal);
+		assert_true(mean > ideal * 0.8 && mean < ideal * 1.2);
+		assert_true(worst <= 3 * ideal + 8);
+	}
+}
+
 static void incarnations_and_drains(void **state)
 {
 	(void)state;
@@ -381,6 +420,7 @@ int main(void)
 		{ "a beat tells when the session has ended, or has a later incarnation", beat_ends, NULL, NULL, NULL },
 		{ "a session expires when one version of its beat has stood for long enough", observed, NULL, NULL, NULL },
 		{ "shards are spread evenly, and few move when nodes come and go", few_shards_move, NULL, NULL, NULL },
+		{ "the table of how many shards move", shards_table, NULL, NULL, NULL },
 		{ "a new incarnation gets a new reign, and who drains gives its shards away", incarnations_and_drains, NULL, NULL, NULL },
 		{ "jeopardy is said before the actions on loss begin, and these before the lapse", jeopardy_before_loss, NULL, NULL, NULL },
 		{ "a shard opens once all in a list have synced or ended", list_opens, NULL, NULL, NULL },

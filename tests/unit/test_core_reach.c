@@ -188,6 +188,43 @@ static void no_store_either(void **state)
 	crig_done(&r);
 }
 
+/* --- One pass --- */
+
+static void one_pass(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+	unsigned n = 0;
+
+	/* Node 1 has a lease in each of many shards that node 0 masters, and a few of those that 2 masters. */
+	crig_init(&r, 3);
+	for (; n < 40; n++)
+		assert_int_equal(crig_claim(&r, 1, n, crig_key(&r, 0, n, key)), 0);
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(crig_claim(&r, 1, 100 + i, crig_key(&r, 2, i, key)), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	unsigned moved = crig_shards(&r, 0);
+
+	/* Node 0 drains, so that all its shards move at once: to 2, as 1 drains too. */
+	assert_int_equal(crig_give(&r, 1, &(struct core_event){ .kind = CORE_EV_DRAIN }), 0);
+	crig_run(&r, CRIG_SECOND);
+	moved = crig_shards(&r, 0);
+	memset(r.syncs_of_names, 0, sizeof r.syncs_of_names);
+	memset(r.syncs_of_no_name, 0, sizeof r.syncs_of_no_name);
+	crig_kill(&r, 0);
+	crig_run(&r, 4 * CRIG_SECOND);
+	assert_int_equal(crig_shards(&r, 2), CORE_SHARDS);
+	printf("# %u shards moved from a dead master: %u statements, %u frames FIRST and LAST\n", moved, r.syncs_of_names[1],
+	       r.syncs_of_no_name[1]);
+	assert_true(moved >= 10);
+	assert_in_range(r.syncs_of_names[1], 1, 40);             /* each lease of theirs once, no other, and not once a shard */
+	assert_int_equal(r.syncs_of_no_name[1], 2 * moved);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(r.node[1].held[i], CORE_WEIGHT_ALL);
+	crig_done(&r);
+}
+
 /* --- Leaving --- */
 
 static struct core_event leave_event(core_nsec_t patience)
@@ -411,6 +448,7 @@ int main(void)
 		{ "of two halves one ends itself, the other goes on", two_halves, NULL, NULL, NULL },
 		{ "a cut that is shorter than the grace ends nobody", short_cut, NULL, NULL, NULL },
 		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
+		{ "many shards of a dead master are told of in one pass", one_pass, NULL, NULL, NULL },
 		{ "a node that leaves refuses, asks back, hands over, and ends its session itself", leaves, NULL, NULL, NULL },
 		{ "who does not give back in time loses it, with the actions on loss before the end", leaves_without_patience, NULL, NULL, NULL },
 		{ "the last one leaves", last_one_leaves, NULL, NULL, NULL },
