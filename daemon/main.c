@@ -21,6 +21,7 @@
 #include "loop/loop.h"
 #include "node/node.h"
 
+#define EXIT_LEFT 80                     /* by `dlock node leave': not to be started again by itself */
 #define SPIN_SPAN (5 * NSEC_PER_USEC)    /* a client that has just been answered often asks again */
 
 static struct {
@@ -293,5 +294,7 @@ int main(int argc, char **argv)
 		log_error("%s", node.failed[0] ? node.failed : strerror(r < 0 ? -r : EIO));
 	node_close(&node);
 	loop_free(loop);
+	if (r == 0 && node.cluster.left)
+		return EXIT_LEFT;
 	return r == 0 ? EX_OK : r == -EBUSY ? EX_TEMPFAIL : EX_SOFTWARE;
 }

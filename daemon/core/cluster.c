@@ -109,8 +109,10 @@ static void identity(struct core *c)
 		return;
 	peers_drop(&c->peers, own);
 	own->id = self;
-	for (unsigned i = 1; i < c->peers.n; i++)
-		unreached(&c->peers.v[i]);       /* greeted by another name */
+	for (unsigned i = 1; i < c->peers.n; i++) {
+		unreached(&c->peers.v[i]);       /* greeted by another name: the connections of two sessions are counted anew */
+		c->peers.v[i].conn_last = 0;
+	}
 	member_begin(&c->member, self);
 	master_begin(&c->master, self, c->cluster.conf.lock_delay);
 }

@@ -455,8 +455,10 @@ void core_stats(const struct core *c, struct core_stats *ret)
 		.absurd = c->member.absurd, .raises = c->raises, .store_error = c->reign.error,
 		.open = c->master.open == ~(shard_set_t)0,
 	};
-	if (c->cluster.on)
+	if (c->cluster.on) {
 		ret->epoch = 0;
+		ret->open = !c->master.opening;
+	}
 	for (unsigned i = 0; c->cluster.on && i < CORE_SHARDS; i++)
 		if (c->master.open & shard_bit(i) && c->master.shard[i].epoch > ret->epoch)
 			ret->epoch = c->master.shard[i].epoch;

@@ -391,7 +391,7 @@ struct core_stats {
 	uint64_t absurd;                 /* refills and releases that reported more than there was */
 	uint64_t raises;                 /* epochs raised because a counter ended */
 	int store_error;                 /* why an epoch cannot be raised now; 0: nothing is wrong */
-	bool open;                       /* every shard grants */
+	bool open;                       /* every shard grants; in a cluster: every shard of this node's */
 };
 
 /* -ENOMEM */

@@ -26,6 +26,7 @@
 #include "node.h"
 
 #define STOP_SPAN (8 * NSEC_PER_SEC)     /* within TimeoutStopSec= of the unit */
+#define LEAVE_SPAN NSEC_PER_SEC
 #define STOP_LOOK (200 * NSEC_PER_MSEC)
 #define DRIFT_PPM 10000
 
@@ -190,17 +191,37 @@ static bool heir_there(const struct node *n)
 	return false;
 }
 
+/* With the shards gone, or whatever has become of them. */
+static void go(struct node *n)
+{
+	struct node_cluster *c = &n->cluster;
+
+	if (!c->leaving || c->left || c->ending) {
+		loop_stop(n->loop, 0);
+		return;
+	}
+	c->ending = true;
+	c->stop_by = 0;
+	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + 2 * c->conf.ttl + LEAVE_SPAN);
+	node_give(n, (struct node_event){ .kind = CORE_EV_LEAVE });
+}
+
 static void stop_look(void *arg)
 {
 	struct node *n = arg;
 	nsec_t now = loop_now(n->loop);
 
+	if (n->cluster.ending) {
+		log_warning("the session could not be ended in time; the others end it when its time is over");
+		loop_stop(n->loop, 0);
+		return;
+	}
 	if (now < n->cluster.stop_by && heir_there(n)) {
 		loop_timer_set(n->loop, &n->cluster.stop_timer, now + STOP_LOOK);
 		return;
 	}
 	log_info("nobody has taken over this node's shards; stopping all the same");
-	loop_stop(n->loop, 0);
+	go(n);
 }
 
 int cluster_open(struct node *n)
@@ -419,7 +440,20 @@ static void act_drained(struct node *n)
 	log_info("other nodes master all shards now");
 	node_tell(n, &(struct shm_event){ .what = "drained" });
 	if (n->cluster.stopping)
-		loop_stop(n->loop, 0);
+		go(n);
+}
+
+static void act_left(struct node *n, int error)
+{
+	n->cluster.left = true;
+	n->cluster.session = 0;
+	note(n, 0);
+	if (error)
+		log_warning("left the cluster, but the session could not be ended and will expire: %s", strerror(-error));
+	else
+		log_info("this node has left the cluster");
+	node_tell(n, &(struct shm_event){ .what = "left" });
+	loop_stop(n->loop, 0);
 }
 
 /* Nodes that do not reach one another, though both reach the store (S12). */
@@ -484,11 +518,7 @@ void act_cluster(struct node *n, const struct core_action *a)
 		act_drained(n);
 		return;
 	case CORE_ACT_LEFT:
-		if (a->node.error)
-			log_warning("left the cluster, but the session could not be ended and will expire: %s", strerror(-a->node.error));
-		else
-			log_info("left the cluster");
-		loop_stop(n->loop, 0);
+		act_left(n, a->node.error);
 		return;
 	default:
 		return;
@@ -509,6 +539,39 @@ void node_stop(struct node *n)
 	c->stop_by = loop_now(n->loop) + STOP_SPAN;
 	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + STOP_LOOK);
 	node_give(n, (struct node_event){ .kind = CORE_EV_DRAIN });
+}
+
+int node_leave(struct node *n)
+{
+	struct node_cluster *c = &n->cluster;
+	bool waits = c->stopping;
+
+	if (!c->on)
+		return -ENOTSUP;
+	c->leaving = c->stopping = true;
+	n->state = "stopping";
+	c->stop_by = loop_now(n->loop) + STOP_SPAN;
+	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + STOP_LOOK);
+	if (c->drained || !c->deadline)
+		go(n);
+	else if (!waits)
+		node_give(n, (struct node_event){ .kind = CORE_EV_DRAIN });
+	return 0;
+}
+
+int node_drain(struct node *n, bool on)
+{
+	struct node_cluster *c = &n->cluster;
+
+	if (!c->on)
+		return -ENOTSUP;
+	if (c->stopping)
+		return -EALREADY;
+	c->drains = on;
+	c->drained = false;
+	log_info(on ? "draining: this node hands its shards over, and gets no new ones" : "this node may master shards again");
+	node_give(n, (struct node_event){ .kind = CORE_EV_DRAIN, .off = !on });
+	return 0;
 }
 
 static bool same_text(const char *a, const char *b)

@@ -109,7 +109,8 @@ static void act_refused(struct node *n, uint32_t ref, int error)
 	struct space *s = ref_space(n, ref);
 	uint32_t slot = ref_slot(n, ref);
 
-	log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "no tokens for %s: %s", s->name, strerror(-error));
+	if (error != -ESHUTDOWN)
+		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "no tokens for %s: %s", s->name, strerror(-error));
 	if (!name_at(s, slot)->count)
 		ref_drop(n, ref);
 	space_refused(s, slot);
@@ -166,14 +167,19 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 		return;                  /* the session has ended in this very step */
 	s = ref_space(n, q->ref);
 	slot = ref_slot(n, q->ref);
+	if (error == -ESHUTDOWN && q->kind == CORE_EV_CHANGE) {
+		name_at(s, slot)->revoked = 0;   /* nobody here gets it again */
+		node_give(n, (struct node_event){ .kind = CORE_EV_RELEASE, .ref = q->ref, .used = q->used, .died = q->died });
+		return;
+	}
 	if (q->kind == CORE_EV_CLAIM || q->kind == CORE_EV_REFILL) {
 		if (q->kind == CORE_EV_CLAIM)
 			ref_drop(n, q->ref);
 		space_refused(s, slot);
-		if (error == -EBUSY) {
+		if (error == -EBUSY)
 			busy_add(n, s, slot);
+		if (error == -EBUSY || error == -ESHUTDOWN)
 			return;
-		}
 	}
 	log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
 	if (!n->retry_timer.queued)

@@ -37,7 +37,7 @@ struct node_cluster {
 	nsec_t adopted;                  /* the deadline to begin with; 0: a new session */
 	nsec_t stop_by;
 	int jeopardy;                    /* why renewals fail; 0: they do not */
-	bool on, losing, drained, stopping;
+	bool on, losing, drains, drained, stopping, leaving, ending, left;
 	struct loop_timer loss_timer, stop_timer;
 	uint64_t lapses, losses;
 };
@@ -47,6 +47,7 @@ struct node_event {
 	uint32_t ref;
 	uint64_t used;
 	bool died;
+	bool off;                        /* DRAIN */
 	/* STORE: what came of it, in one block of memory */
 	uint32_t op;
 	int error;
@@ -149,9 +150,15 @@ void act_cluster(struct node *n, const struct core_action *a);
 void cluster_superseded(struct node *n);
 void node_loss_done(void *arg);
 void node_stop(struct node *n);          /* in good order: shards first. A second time: at once */
+int node_leave(struct node *n);          /* and the session last. -ENOTSUP: alone */
+int node_drain(struct node *n, bool on); /* -ENOTSUP */
+
+/* members.c */
+const char *node_peer_name(const struct node *n, uint64_t session);      /* until the next call */
+void members_each(void *arg, void (*fn)(void *ctx, const struct query_member *q), void *ctx);
+void members_cluster(const struct node *n, const struct core_stats *st, struct query_cluster *ret);
 
 /* view.c */
-const char *node_peer_name(const struct node *n, uint64_t session);      /* until the next call */
 void node_source(struct node *n, struct query_source *ret);
 void node_tell(void *arg, const struct shm_event *ev);
 void node_link_event(void *arg, const struct links_event *ev);

@@ -230,6 +230,12 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_STORE:
 		event_of_store(q, ret);
 		return;
+	case CORE_EV_DRAIN:
+		ret->drain.off = q->off;
+		return;
+	case CORE_EV_LEAVE:
+		ret->leave.patience = n->cluster.conf.ttl / 2;
+		return;
 	case CORE_EV_LINK_UP:
 	case CORE_EV_LINK_DOWN:
 		ret->link.session = q->session;
@@ -250,8 +256,6 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_CONTINUE:
 	case CORE_EV_HINT:
 	case CORE_EV_LOSS_DONE:
-	case CORE_EV_DRAIN:
-	case CORE_EV_LEAVE:
 		return;
 	}
 }

@@ -223,39 +223,35 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 
 /* --- the source --- */
 
-const char *node_peer_name(const struct node *n, uint64_t session)
-{
-	static char text[CORE_NODE_NAME_MAX + 32];
-	struct core_member m;
-	unsigned at = 0;
-
-	snprintf(text, sizeof text, "session %016llx", (unsigned long long)session);
-	while (core_member_next(n->core, &at, &m))
-		if (m.session == session && m.name[0])
-			snprintf(text, sizeof text, "%s", m.name);
-	return text;
-}
-
 static void source_node(void *arg, struct query_node *ret)
 {
 	struct node *n = arg;
 	static char id[33], store[300];
+	static struct query_cluster cluster;
 	struct core_stats st;
 
 	core_stats(n->core, &st);
 	for (int i = 0; i < 16; i++)
 		snprintf(id + 2 * i, 3, "%02x", n->boot.node_id[i]);
-	snprintf(store, sizeof store, "file:%s", n->config.state_dir);
+	if (n->cluster.on)
+		snprintf(store, sizeof store, "%s", n->config.text[CONFIG_STORE]);
+	else
+		snprintf(store, sizeof store, "file:%s", n->config.state_dir);
 	*ret = (struct query_node){
 		.name = n->config.node_name, .id = id, .version = DLOCK_VERSION, .state = n->state,
 		.run_dir = n->config.run_dir, .state_dir = n->config.state_dir, .store = store,
-		.session = n->boot.id.session, .incarnation = n->boot.incarnation, .epoch = st.epoch,
+		.session = n->cluster.on ? n->cluster.session : n->boot.id.session, .epoch = st.epoch,
+		.incarnation = n->cluster.on ? n->cluster.incarnation : n->boot.incarnation,
 		.clients = n->shm.ledger.clients.n, .grants = st.grants, .refills = st.refills,
 		.releases = st.releases, .pid = getpid(),
 		.uptime_ms = (loop_now(n->loop) - n->started) / NSEC_PER_MSEC,
 		.loss = n->shm.loss ? n->shm.loss
 			: boot_loses(n->boot.what) ? boot_text(n->boot.what) : NULL,
 	};
+	if (n->cluster.on) {
+		members_cluster(n, &st, &cluster);
+		ret->cluster = &cluster;
+	}
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (n->shm.spaces[i] && !n->shm.spaces[i]->broken)
 			ret->names += n->shm.spaces[i]->n_open;
@@ -384,10 +380,23 @@ static void source_log(void *arg, int priority, const char *text)
 	log_limited(loop_now(n->loop), (enum log_level)priority, "query: %s", text);
 }
 
+static int source_drain(void *arg, bool on)
+{
+	return node_drain(arg, on);
+}
+
+static int source_leave(void *arg)
+{
+	return node_leave(arg);
+}
+
 void node_source(struct node *n, struct query_source *ret)
 {
-	*ret = (struct query_source){ n, source_node, source_spaces, source_links, source_names,
-				      source_show, source_may_see, source_log };
+	*ret = (struct query_source){
+		.arg = n, .node = source_node, .spaces = source_spaces, .links = source_links, .members = members_each,
+		.names = source_names, .show = source_show, .may_see = source_may_see, .log = source_log,
+		.drain = source_drain, .leave = source_leave,
+	};
 }
 
 /* --- events --- */

@@ -93,6 +93,32 @@ static void put_session(struct builder *b, uint64_t session)
 	put_text(b, "session", hex);
 }
 
+static void put_filled(struct builder *b, const char *key, const char *text)
+{
+	if (text && text[0])
+		put_text(b, key, text);
+}
+
+static struct json_object *format_cluster(const struct query_cluster *c)
+{
+	struct builder b = builder_start();
+
+	put_text(&b, "name", c->name);
+	put_text(&b, "address", c->address);
+	put_filled(&b, "security", c->security);
+	put_number(&b, "ttlMs", c->ttl_ms);
+	put_number(&b, "leaseMs", c->lease_ms);
+	put_flag(&b, "ticks", c->ticks);
+	put_flag(&b, "drains", c->drains);
+	put_flag(&b, "open", c->open);
+	put_text(&b, "jeopardy", c->jeopardy);
+	put_number(&b, "members", c->members);
+	put_number(&b, "shards", c->shards);
+	put_number(&b, "losses", c->losses);
+	put_number(&b, "lapses", c->lapses);
+	return b.o;
+}
+
 struct json_object *format_node(const struct query_node *node)
 {
 	struct builder b = builder_start();
@@ -116,19 +142,32 @@ struct json_object *format_node(const struct query_node *node)
 	put_number(&b, "uptimeMs", node->uptime_ms);
 	put_text(&b, "clocksource", node->clocksource);
 	put_text(&b, "loss", node->loss);
+	if (node->cluster)
+		put(&b, "cluster", format_cluster(node->cluster));
 	return b.o;
 }
 
-struct json_object *format_member(const struct query_node *node)
+struct json_object *format_member(const struct query_member *m)
 {
 	struct builder b = builder_start();
+	char hex[17];
 
-	put_text(&b, "name", node->name);
-	put_text(&b, "id", node->id);
-	put_text(&b, "state", node->state);
-	put_session(&b, node->session);
-	put_number(&b, "incarnation", node->incarnation);
-	put_flag(&b, "self", true);
+	put_text(&b, "name", m->name);
+	snprintf(hex, sizeof(hex), "%016" PRIx64, m->node);
+	put_text(&b, "id", hex);
+	put_text(&b, "state", m->state);
+	put_session(&b, m->session);
+	put_number(&b, "incarnation", m->incarnation);
+	put_flag(&b, "self", m->self);
+	put_filled(&b, "address", m->address);
+	put_flag(&b, "mayMaster", m->may_master);
+	put_flag(&b, "drains", m->drains);
+	put_number(&b, "shards", m->shards);
+	put_known(&b, "rttUs", m->rtt_us);
+	put_known(&b, "queue", m->queue);
+	put_known(&b, "protocol", m->protocol);
+	put_filled(&b, "security", m->security);
+	put_filled(&b, "error", m->error);
 	return b.o;
 }
 

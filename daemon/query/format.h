@@ -14,6 +14,7 @@
 struct json_object;
 struct query_event;
 struct query_link;
+struct query_member;
 struct query_name;
 struct query_node;
 struct query_space;
@@ -24,7 +25,7 @@ struct query_space;
 
 struct json_object *format_text(const char *text, size_t max);  /* max <= FORMAT_TEXT_MAX */
 struct json_object *format_node(const struct query_node *node);
-struct json_object *format_member(const struct query_node *node);
+struct json_object *format_member(const struct query_member *member);
 struct json_object *format_space(const struct query_space *space);
 struct json_object *format_link(const struct query_link *link);
 

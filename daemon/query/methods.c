@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <json-c/json.h>
 
@@ -198,14 +199,17 @@ static int get_status(struct session *s, const struct varlink_call *call)
 	return answer(s, o);
 }
 
+static void on_member(void *ctx, const struct query_member *member)
+{
+	list_add(ctx, format_member(member));
+}
+
 static int list_members(struct session *s, const struct varlink_call *call)
 {
 	struct list members = { .array = json_object_new_array() };
-	struct query_node node = { 0 };
 	const char *bad = args_read(call, NULL, 0);
 
-	s->source->node(s->source->arg, &node);
-	list_add(&members, format_member(&node));
+	s->source->members(s->source->arg, on_member, &members);
 	if (bad || members.failed) {
 		json_object_put(members.array);
 		return bad ? answer_invalid(s, bad) : -ENOMEM;
@@ -424,6 +428,45 @@ static int watch(struct session *s, const struct varlink_call *call)
 	return 0;
 }
 
+/* ---- Drain, Leave: what changes the node ---- */
+
+static bool may_rule(const struct session *s)
+{
+	return s->caller.uid == 0 || s->caller.uid == geteuid();
+}
+
+static int answer_done(struct session *s, int r)
+{
+	if (r == -ENOTSUP)
+		return answer_error(s, DLOCK ".NotInCluster", NULL, NULL);
+	if (r < 0 && r != -EALREADY)
+		return r;
+	return answer(s, json_object_new_object());
+}
+
+static int drain(struct session *s, const struct varlink_call *call)
+{
+	struct arg args[] = { { "off", json_type_boolean, false, NULL } };
+	const char *bad = args_read(call, args, 1);
+
+	if (bad)
+		return answer_invalid(s, bad);
+	if (!may_rule(s))
+		return answer_error(s, SERVICE ".PermissionDenied", NULL, NULL);
+	return answer_done(s, s->source->drain(s->source->arg, !args[0].value || !json_object_get_boolean(args[0].value)));
+}
+
+static int leave(struct session *s, const struct varlink_call *call)
+{
+	const char *bad = args_read(call, NULL, 0);
+
+	if (bad)
+		return answer_invalid(s, bad);
+	if (!may_rule(s))
+		return answer_error(s, SERVICE ".PermissionDenied", NULL, NULL);
+	return answer_done(s, s->source->leave(s->source->arg));
+}
+
 /* ---- org.varlink.service ---- */
 
 static int get_info(struct session *s, const struct varlink_call *call)
@@ -475,6 +518,8 @@ static const struct method {
 	{ DLOCK ".ShowName", show_name },
 	{ DLOCK ".ListMembers", list_members },
 	{ DLOCK ".Watch", watch },
+	{ DLOCK ".Drain", drain },
+	{ DLOCK ".Leave", leave },
 	{ SERVICE ".GetInfo", get_info },
 	{ SERVICE ".GetInterfaceDescription", get_description },
 };
@@ -500,7 +545,7 @@ static int answer_unknown(struct session *s, const char *name)
 int methods_call(struct session *s, const struct varlink_call *call)
 {
 	assert(s->state == SESSION_READY);
-	/* All that can be called only reads, so that a call without an answer has no effect. */
+	/* Who does not want to hear what came of it has not called anything: it would be a change that nobody sees. */
 	if (call->oneway)
 		return 0;
 	if (call->upgrade)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Answers on the /run socket: Varlink, interface io.dlock, read-only for whoever may connect.
+ * Answers on the /run socket: Varlink, interface io.dlock. Whoever may connect may read; what changes the
+ * node is for root and the daemon's own user.
  *
  * What must hold: a caller can neither block the daemon nor make it hold more than a bounded
  * amount of memory; every byte of a request is checked; an answer shows the node as it is at one
@@ -50,6 +51,35 @@ struct query_node {
 	const char *loss;                /* NULL, or why earlier holds were declared lost at start */
 	const char *clocksource;
 	pid_t pid;
+	const struct query_cluster *cluster;     /* NULL: this node is alone */
+};
+
+/* This node as one of many. */
+struct query_cluster {
+	const char *name;                /* "": it has none */
+	const char *address;             /* where others reach it */
+	const char *security;            /* how connections prove themselves; "": plain text */
+	uint64_t ttl_ms;
+	uint64_t lease_ms;               /* what is held may be relied upon for so long, unless it is renewed; 0: not now */
+	bool ticks;                      /* clients compare the processor's counter, else they ask the clock */
+	bool drains, open;               /* open: every shard of its own grants */
+	const char *jeopardy;            /* NULL, or why the lease cannot be renewed */
+	unsigned members, shards;        /* listed; that it masters */
+	uint64_t losses, lapses;
+};
+
+/* What is not known: "" or 0. */
+struct query_member {
+	const char *name, *address;
+	const char *state;               /* "self", "up", "relayed", or how far a connection has come */
+	uint64_t session, node;
+	uint32_t incarnation;
+	bool self, may_master, drains;
+	unsigned shards;                 /* that it masters */
+	uint64_t rtt_us;
+	uint32_t queue;                  /* bytes that wait to be sent */
+	unsigned protocol;
+	const char *security, *error;    /* error: why there is no connection, or why the last one ended */
 };
 
 /* A process that holds or waits. Fields that are not known: 0 or NULL. */
@@ -90,6 +120,10 @@ struct query_source {
 	void (*node)(void *arg, struct query_node *ret);
 	void (*spaces)(void *arg, void (*fn)(void *ctx, const struct query_space *s), void *ctx);
 	void (*links)(void *arg, void (*fn)(void *ctx, const struct query_link *l), void *ctx);
+	void (*members)(void *arg, void (*fn)(void *ctx, const struct query_member *m), void *ctx);     /* of a cluster */
+	/* -ENOTSUP: this node is alone; -EALREADY. on false: it may master again. */
+	int (*drain)(void *arg, bool on);
+	int (*leave)(void *arg);
 	/*
 	 * Up to max names from *cursor on (0: the first), of one space or of all (NULL). Sets *cursor
 	 * to where to go on, 0 at the end. -ENOENT: no such space.

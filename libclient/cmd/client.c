@@ -238,6 +238,14 @@ static int say_error(const char *error, struct json_object *parameters)
 			field_text(parameters, "space"));
 		return EX_NOPERM;
 	}
+	if (strcmp(error, "io.dlock.NotInCluster") == 0) {
+		fprintf(stderr, "dlock: this node is alone; there is no cluster to leave, and nobody to take over\n");
+		return EX_UNAVAILABLE;
+	}
+	if (strcmp(error, "org.varlink.service.PermissionDenied") == 0) {
+		fprintf(stderr, "dlock: that is for root and the user that the daemon runs as\n");
+		return EX_NOPERM;
+	}
 	if (strcmp(error, "io.dlock.TooManyConnections") == 0) {
 		fprintf(stderr, "dlock: the daemon has too many connections; end some (dlock watch?) or try later\n");
 		return EX_TEMPFAIL;

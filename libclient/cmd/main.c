@@ -16,6 +16,8 @@ static const struct command {
 	{ "ls", cmd_ls, "names, with who holds them and who waits" },
 	{ "show", cmd_show, "one name" },
 	{ "watch", cmd_watch, "what happens, one event a line" },
+	{ "members", cmd_members, "the nodes of the cluster" },
+	{ "node", cmd_node, "drain: hands its shards over; leave: leaves the cluster" },
 	{ "keygen", cmd_keygen, "makes a key that the nodes of a cluster share" },
 	{ "doctor", cmd_doctor, "checks the set-up and says what to mend" },
 };

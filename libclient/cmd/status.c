@@ -31,6 +31,24 @@ static void line(const char *title, const char *format, ...)
 	free(shown);
 }
 
+static void show_cluster(struct json_object *c)
+{
+	const char *name = field_text(c, "name");
+	long long lease = field_number(c, "leaseMs");
+
+	line("Cluster", "%s%s%lld members; %lld of 64 shards are mastered here%s%s", name, name[0] ? ", " : "",
+	     field_number(c, "members"), field_number(c, "shards"), field_flag(c, "open") ? "" : ", some not open yet",
+	     field_flag(c, "drains") ? "; draining" : "");
+	line("Peers", "reach this node at %s, %s", field_text(c, "address"),
+	     field(c, "security") ? field_text(c, "security") : "in plain text");
+	if (lease)
+		line("Lease", "good for %lld.%03lld s more, of %lld.%03lld; clients %s; %lld lapses", lease / 1000, lease % 1000,
+		     field_number(c, "ttlMs") / 1000, field_number(c, "ttlMs") % 1000,
+		     field_flag(c, "ticks") ? "compare the processor's counter" : "ask the clock", field_number(c, "lapses"));
+	else
+		line("Lease", "none now: nothing is held on this node; %lld lapses", field_number(c, "lapses"));
+}
+
 static void show_node(struct json_object *node)
 {
 	char up[SPAN_MAX];
@@ -43,6 +61,8 @@ static void show_node(struct json_object *node)
 	     field_text(node, "stateDir"));
 	line("Session", "%s, incarnation %lld, epoch %lld", field_text(node, "session"),
 	     field_number(node, "incarnation"), field_number(node, "epoch"));
+	if (field(node, "cluster"))
+		show_cluster(field(node, "cluster"));
 	line("Clients", "%lld, with %lld names open", field_number(node, "clients"), field_number(node, "names"));
 	line("Leases", "%lld grants, %lld refills, %lld releases", field_number(node, "grants"),
 	     field_number(node, "refills"), field_number(node, "releases"));
@@ -130,6 +150,8 @@ static void show_warnings(struct json_object *answer)
 	size_t n = json_object_is_type(spaces, json_type_array) ? json_object_array_length(spaces) : 0;
 	char what[128];
 
+	if (field(field(node, "cluster"), "jeopardy"))
+		warn("the lease cannot be renewed", field_text(field(node, "cluster"), "jeopardy"));
 	if (field(node, "loss"))
 		warn("holds were declared lost when the daemon started", field_text(node, "loss"));
 	for (size_t i = 0; i < n; i++) {

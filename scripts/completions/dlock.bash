@@ -49,14 +49,15 @@ _dlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run status ls show watch keygen doctor help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run status ls show watch members node keygen doctor help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]}:$cur in
 	run:*) _dlock_run "$cur" ;;
 	ls:-*) COMPREPLY=($(compgen -W '--json --names --help' -- "$cur")) ;;
-	status:-* | show:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
+	status:-* | members:-* | show:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	ls:*) _dlock_spaces "$cur" ;;
+	node:*) COMPREPLY=($(compgen -W 'drain undrain leave --help' -- "$cur")) ;;
 	keygen:-*) COMPREPLY=($(compgen -W '--help' -- "$cur")) ;;
 	keygen:*) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	show:* | watch:*) _dlock_names "$cur" ;;

@@ -58,6 +58,9 @@ complete -c dlock -n __fish_use_subcommand -a status -d 'this node: daemon, stor
 complete -c dlock -n __fish_use_subcommand -a ls -d 'names, with who holds them and who waits'
 complete -c dlock -n __fish_use_subcommand -a show -d 'one name'
 complete -c dlock -n __fish_use_subcommand -a watch -d 'what happens, one event a line'
+complete -c dlock -n __fish_use_subcommand -a members -d 'the nodes of the cluster'
+complete -c dlock -n __fish_use_subcommand -a node -d 'hand over, or leave the cluster'
+complete -c dlock -n '__fish_seen_subcommand_from node' -a 'drain undrain leave'
 complete -c dlock -n __fish_use_subcommand -a keygen -d 'make a key for a cluster'
 complete -c dlock -n '__fish_seen_subcommand_from keygen' -F
 complete -c dlock -n __fish_use_subcommand -a doctor -d 'check the set-up and say what to mend'

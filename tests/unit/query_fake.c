@@ -53,6 +53,31 @@ static void links(void *arg, void (*fn)(void *ctx, const struct query_link *l), 
 	fn(ctx, &l);
 }
 
+static void members(void *arg, void (*fn)(void *ctx, const struct query_member *m), void *ctx)
+{
+	(void)arg;
+	fn(ctx, &(struct query_member) { .name = "alpha", .state = "self", .self = true, .session = 7, .node = 1,
+					 .incarnation = 3, .may_master = true, .shards = 40, .address = "192.0.2.1:7420" });
+	fn(ctx, &(struct query_member) { .name = "beta", .state = "waiting", .session = 8, .node = 2, .may_master = true,
+					 .shards = 24, .address = "192.0.2.2:7420", .error = "nothing listens there" });
+}
+
+static int drain(void *arg, bool on)
+{
+	struct fake *f = arg;
+
+	f->drains = on;
+	return f->alone ? -ENOTSUP : 0;
+}
+
+static int leave(void *arg)
+{
+	struct fake *f = arg;
+
+	f->left = true;
+	return f->alone ? -ENOTSUP : 0;
+}
+
 static void crowd(const char *name, query_name_fn fn, void *ctx)
 {
 	struct query_party *waiters = calloc(FAKE_CROWD, sizeof(*waiters));
@@ -145,6 +170,6 @@ void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
 	*f = (struct fake) {
 		.n_open = n_open, .n_private = n_private, .run_dir = "/run/dlock",
 		.source = { .arg = f, .node = node, .spaces = spaces, .links = links, .names = names,
-			    .show = show, .may_see = may_see },
+			    .show = show, .may_see = may_see, .members = members, .drain = drain, .leave = leave },
 	};
 }

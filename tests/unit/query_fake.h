@@ -22,6 +22,7 @@ struct fake {
 	const char *run_dir;
 	unsigned spaces_extra;           /* empty ones, beside the two */
 	bool crowded;                    /* every name is like crowd */
+	bool alone, drains, left;
 	unsigned asked;                  /* names that names() has looked at */
 	struct query_source source;
 };

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include <json-c/json.h>
 
@@ -169,7 +170,7 @@ static void status_is_bounded(void **state)
 	talk_end(&t);
 }
 
-static void members_are_this_node(void **state)
+static void members_are_listed(void **state)
 {
 	struct talk t;
 	struct json_object *members;
@@ -178,8 +179,33 @@ static void members_are_this_node(void **state)
 	talk_begin(&t, 0, 0, 1000);
 	call(&t, "{\"method\":\"io.dlock.ListMembers\",\"parameters\":{}}");
 	members = get(parameters(&t, 0), "members");
-	assert_int_equal(json_object_array_length(members), 1);
+	assert_int_equal(json_object_array_length(members), 2);
 	assert_string_equal(text_of(json_object_array_get_idx(members, 0), "name"), "alpha");
+	assert_string_equal(text_of(json_object_array_get_idx(members, 0), "state"), "self");
+	assert_string_equal(text_of(json_object_array_get_idx(members, 1), "error"), "nothing listens there");
+	talk_end(&t);
+}
+
+static void rulers_only(void **state)
+{
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, geteuid() + 1);
+	call(&t, "{\"method\":\"io.dlock.Drain\"}");
+	assert_error(&t, "org.varlink.service.PermissionDenied", NULL, NULL);
+	call(&t, "{\"method\":\"io.dlock.Leave\"}");
+	assert_false(t.fake.drains || t.fake.left);
+	talk_end(&t);
+	talk_begin(&t, 0, 0, 0);
+	call(&t, "{\"method\":\"io.dlock.Drain\"}");
+	assert_true(t.fake.drains);
+	call(&t, "{\"method\":\"io.dlock.Drain\",\"parameters\":{\"off\":true}}");
+	assert_false(t.fake.drains);
+	call(&t, "{\"method\":\"io.dlock.Leave\",\"oneway\":true}");
+	assert_false(t.fake.left);
+	call(&t, "{\"method\":\"io.dlock.Leave\"}");
+	assert_true(t.fake.left);
 	talk_end(&t);
 }
 
@@ -674,7 +700,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE("GetStatus tells of node, spaces and links", status_is_told),
 		CASE("GetStatus stays short with thousands of spaces", status_is_bounded),
-		CASE("ListMembers lists this node", members_are_this_node),
+		CASE("ListMembers lists the members", members_are_listed),
+		CASE("only root and the daemon's user change the node", rulers_only),
 		CASE("the interface text and the methods are the same", interface_matches_methods),
 		CASE("unknown methods and interfaces are named in the error", unknown_methods_are_named),
 		CASE("wrong parameters are named in the error", wrong_parameters_are_named),

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The cluster as the query socket shows it: who is listed (core), and how they are reached (net). */
+#include <stdio.h>
+#include <string.h>
+
+#include "../net/keys.h"
+#include "../net/net.h"
+#include "node.h"
+
+const char *node_peer_name(const struct node *n, uint64_t session)
+{
+	static char text[CORE_NODE_NAME_MAX + 32];
+	struct core_member m;
+	unsigned at = 0;
+
+	snprintf(text, sizeof text, "session %016llx", (unsigned long long)session);
+	while (core_member_next(n->core, &at, &m))
+		if (m.session == session && m.name[0])
+			snprintf(text, sizeof text, "%s", m.name);
+	return text;
+}
+
+struct search {
+	uint64_t session;
+	bool found;
+	struct net_peer_info peer;
+};
+
+static void on_peer(void *arg, const struct net_peer_info *p)
+{
+	struct search *s = arg;
+
+	if (p->session == s->session) {
+		s->peer = *p;
+		s->found = true;
+	}
+}
+
+static void member_reach(const struct node *n, const struct core_member *m, struct query_member *ret)
+{
+	struct search s = { .session = m->session };
+
+	net_each(n->cluster.net, on_peer, &s);
+	ret->state = s.found ? net_state_text(s.peer.state) : "unknown";
+	if (m->linked && m->via)
+		ret->state = "relayed";
+	if (!s.found)
+		return;
+	ret->rtt_us = s.peer.rtt / NSEC_PER_USEC;
+	ret->queue = s.peer.queue;
+	ret->protocol = s.peer.protocol;
+	ret->security = s.peer.security;
+	ret->error = s.peer.last_error;
+	if (s.peer.incarnation)
+		ret->incarnation = s.peer.incarnation;
+}
+
+static void show_member(const struct node *n, const struct core_member *m,
+			void (*fn)(void *ctx, const struct query_member *q), void *ctx)
+{
+	struct query_member q = {
+		.name = m->name, .address = m->address, .session = m->session, .node = m->node, .incarnation = m->incarnation,
+		.self = m->self, .may_master = m->may_master, .drains = m->drains, .shards = m->shards, .state = "self",
+	};
+
+	if (!m->self)
+		member_reach(n, m, &q);
+	fn(ctx, &q);
+}
+
+/* Alone, or not listed yet: this node is all that is known. */
+static void show_self(const struct node *n, void (*fn)(void *ctx, const struct query_member *q), void *ctx)
+{
+	const struct node_cluster *c = &n->cluster;
+	struct query_member q = {
+		.name = n->config.node_name, .address = c->address, .state = "self", .self = true,
+		.session = c->on ? c->session : n->boot.id.session, .may_master = n->config.master,
+		.incarnation = c->on ? c->incarnation : n->boot.incarnation, .shards = c->on ? 0 : CORE_SHARDS,
+	};
+
+	memcpy(&q.node, n->boot.node_id, sizeof q.node);
+	fn(ctx, &q);
+}
+
+void members_each(void *arg, void (*fn)(void *ctx, const struct query_member *q), void *ctx)
+{
+	const struct node *n = arg;
+	struct core_member m;
+	unsigned at = 0;
+	bool self = false;
+
+	while (core_member_next(n->core, &at, &m)) {
+		self |= m.self;
+		show_member(n, &m, fn, ctx);
+	}
+	if (!self)
+		show_self(n, fn, ctx);
+}
+
+void members_cluster(const struct node *n, const struct core_stats *st, struct query_cluster *ret)
+{
+	const struct node_cluster *c = &n->cluster;
+	nsec_t now = loop_now(n->loop);
+	struct core_member m;
+	unsigned at = 0;
+
+	*ret = (struct query_cluster){
+		.name = n->config.cluster_name, .address = c->address, .security = c->keys ? tls_keys_text(c->keys) : "",
+		.ttl_ms = n->config.ttl, .lease_ms = c->deadline > now ? (c->deadline - now) / NSEC_PER_MSEC : 0,
+		.ticks = n->shm.page.ticks != 0, .drains = c->drains || c->stopping, .open = st->open,
+		.jeopardy = c->jeopardy ? strerror(-c->jeopardy) : NULL, .losses = c->losses, .lapses = c->lapses,
+	};
+	while (core_member_next(n->core, &at, &m)) {
+		ret->members++;
+		if (m.self)
+			ret->shards = m.shards;
+	}
+}
