@@ -91,9 +91,14 @@ static int relay(struct core *c, const struct peer *origin, const struct envelop
 	const struct peer *to = peers_find(&c->peers, e->far);
 	struct frame f;
 
-	if (e->incarnation != origin->id.incarnation)
+	bool sound = true;
+
+#ifdef CORE_BREAK_OLD_PATH
+	sound = false;
+#endif
+	if (sound && e->incarnation != origin->id.incarnation)
 		return -CORE_EBADMSG;
-	if (e->what == ENVELOPE_FRAME) {
+	if (sound && e->what == ENVELOPE_FRAME) {
 		int r = frame_decode(e->frame, e->n, &f);
 		if (r < 0)
 			return r;

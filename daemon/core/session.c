@@ -267,8 +267,8 @@ static void leave_look(struct session *se, struct step *s)
 		se->beat_reading = true;
 		ask_key(&se->asks->v[ASK_BEAT], BEAT_PREFIX, se->self.session);
 		ask_get(se->asks, ASK_BEAT, s);
-	} else if (se->beat.exists) {
-		tombstone(se, s);
+	} else if (se->beat.exists || se->beat.last.counter) {
+		tombstone(se, s);                /* also where there is none: a beat of ours may be under way yet */
 	} else {
 		clear(se, s);
 	}
@@ -285,7 +285,9 @@ static void leave_answer(struct session *se, const struct core_event *ev, struct
 			clear(se, s);
 	} else if (se->beat_reading && !ev->store.error) {
 		se->beat_at = s->now;
-		if (beat_read(&se->beat, ev->store.value, ev->store.value_len, ev->store.version, s->now) != BEAT_OURS)
+		enum beat_find found = beat_read(&se->beat, ev->store.value, ev->store.value_len, ev->store.version, s->now);
+
+		if (found == BEAT_ENDED || found == BEAT_SUPERSEDED)
 			clear(se, s);
 	} else if (!se->beat_reading) {
 		beat_written(&se->beat, ev->store.error, ev->store.version, s->now);

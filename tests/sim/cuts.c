@@ -84,7 +84,8 @@ static void cut(struct sim *s, struct event *e)
 	if (s->faults) {
 		shape_draw(s);
 		s->cut_since = s->now;
-		sim_after(s, s->cuts_judged || s->star ? 14 * SEC + sim_random(s, 4 * SEC) : sim_random(s, 2500 * MSEC), whole, NULL, 0, 0);
+		if (!s->star)
+			sim_after(s, s->cuts_judged ? 14 * SEC + sim_random(s, 4 * SEC) : sim_random(s, 2500 * MSEC), whole, NULL, 0, 0);
 	}
 	sim_event_free(s, e);
 }

@@ -46,6 +46,7 @@ table() {
 	CORE_BREAK_JEOPARDY jeopardy is not said
 	CORE_BREAK_WAITS a grant is taken that nobody waits for
 	CORE_BREAK_RESYNC a sync counts whose beginning was not heard
+	CORE_BREAK_OLD_PATH a relayed frame of an old path is processed
 	CORE_BREAK_PATH nobody is reached through a third node
 	CORE_BREAK_MEEK who is complained of does not end itself
 	CORE_BREAK_AVOID both sides of a cut go on as masters

@@ -292,7 +292,8 @@ void script_begun(struct sim *s, struct node *n)
 static void faults_end(struct sim *s, struct event *e)
 {
 	s->faults = false;
-	memset(s->blocked, 0, sizeof s->blocked);
+	if (!s->star)                            /* who speaks through another is served too */
+		memset(s->blocked, 0, sizeof s->blocked);
 	s->store_down = false;
 	for (unsigned i = 0; i < s->nodes; i++) {
 		s->node[i].store_cut = false;
