@@ -119,12 +119,33 @@ static void judge_round_end(struct sim *s, const struct judge_round *r)
 }
 
 /* How long an answer may take once nothing goes wrong. */
+static uint64_t bound(const struct sim *s)
+{
+	return 4 * s->conf.ttl + 10 * s->conf.look + s->nodes * 100 * MSEC;
+}
+
+/* Once all goes well nobody loses patience while as many as there should be have waited for a second. */
+static void together_look(struct sim *s, const struct party *of)
+{
+	uint32_t here = 0;
+
+	if (s->faults || sim_safety_only || s->now < s->healed_at + bound(s))
+		return;
+	for (unsigned i = 0; i < s->nodes; i++)
+		for (unsigned k = 0; s->node[i].host && k < PARTIES_MAX; k++) {
+			const struct party *p = &s->node[i].party[k];
+
+			here += p->id && !p->out_at && p->barrier == of->barrier && p->parties == of->parties && p->since + SEC < s->now;
+		}
+	s->counts->patience_judged++;
+	if (here >= of->parties)
+		sim_no(s, "barrier %u: %u parties of %u have waited together for a second", of->barrier, here, of->parties);
+}
+
 static void patience_look(struct sim *s, const struct node *n, uint64_t since)
 {
-	uint64_t bound = 4 * s->conf.ttl + 10 * s->conf.look + s->nodes * 100 * MSEC;
-
 	since = since > s->healed_at ? since : s->healed_at;
-	if (!sim_safety_only && s->now > since + bound)
+	if (!sim_safety_only && s->now > since + bound(s))
 		sim_no(s, "a party of node %u has waited for an answer for %llu ms", n->id, (unsigned long long)((s->now - since) / MSEC));
 }
 
@@ -378,6 +399,7 @@ static void give_up(struct sim *s, struct event *e)
 	struct party *p = &n->party[e->a];
 
 	if (of_this_life(e) && p->id && !p->out_at) {
+		together_look(s, p);
 		p->out_at = s->now;
 		parties_pump(s, n);
 	}
@@ -422,6 +444,7 @@ static void come(struct sim *s, struct node *n, struct party *p)
 			abort();
 	}
 	p->id = ++s->arrivals_n;
+	p->since = s->now;
 	p->barrier = (unsigned)draw(s, s->barriers);
 	p->parties = s->barrier[p->barrier].parties + (chance(s, 1) && s->faults);
 	p->yes = chance(s, 90);

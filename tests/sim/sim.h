@@ -59,7 +59,7 @@ enum run_kind {
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) \
-	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) \
+	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
 	X(restarts) X(releases_judged) X(exams)
 
 #define RELEASE_STEP (250 * MSEC)
@@ -134,6 +134,7 @@ struct ledger_entry {
 struct party {
 	uint64_t id;                     /* of its arrival; 0: it is elsewhere */
 	uint64_t generation;
+	uint64_t since;
 	uint64_t out_at;                 /* it has lost patience then; 0: not yet */
 	unsigned barrier;
 	uint32_t parties;
