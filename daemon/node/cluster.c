@@ -26,7 +26,7 @@
 #include "node.h"
 
 #define STOP_SPAN (8 * NSEC_PER_SEC)     /* within TimeoutStopSec= of the unit */
-#define LEAVE_SPAN NSEC_PER_SEC
+#define LEAVE_SPAN (5 * NSEC_PER_SEC)
 #define STOP_LOOK (200 * NSEC_PER_MSEC)
 #define DRIFT_PPM 10000
 
@@ -191,27 +191,12 @@ static bool heir_there(const struct node *n)
 	return false;
 }
 
-/* With the shards gone, or whatever has become of them. */
-static void go(struct node *n)
-{
-	struct node_cluster *c = &n->cluster;
-
-	if (!c->leaving || c->left || c->ending) {
-		loop_stop(n->loop, 0);
-		return;
-	}
-	c->ending = true;
-	c->stop_by = 0;
-	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + 2 * c->conf.ttl + LEAVE_SPAN);
-	node_give(n, (struct node_event){ .kind = CORE_EV_LEAVE });
-}
-
 static void stop_look(void *arg)
 {
 	struct node *n = arg;
 	nsec_t now = loop_now(n->loop);
 
-	if (n->cluster.ending) {
+	if (n->cluster.leaving) {
 		log_warning("the session could not be ended in time; the others end it when its time is over");
 		loop_stop(n->loop, 0);
 		return;
@@ -221,7 +206,7 @@ static void stop_look(void *arg)
 		return;
 	}
 	log_info("nobody has taken over this node's shards; stopping all the same");
-	go(n);
+	loop_stop(n->loop, 0);
 }
 
 int cluster_open(struct node *n)
@@ -439,8 +424,8 @@ static void act_drained(struct node *n)
 	n->cluster.drained = true;
 	log_info("other nodes master all shards now");
 	node_tell(n, &(struct shm_event){ .what = "drained" });
-	if (n->cluster.stopping)
-		go(n);
+	if (n->cluster.stopping && !n->cluster.leaving)
+		loop_stop(n->loop, 0);
 }
 
 static void act_left(struct node *n, int error)
@@ -544,18 +529,16 @@ void node_stop(struct node *n)
 int node_leave(struct node *n)
 {
 	struct node_cluster *c = &n->cluster;
-	bool waits = c->stopping;
 
 	if (!c->on)
 		return -ENOTSUP;
+	if (c->leaving)
+		return -EALREADY;
 	c->leaving = c->stopping = true;
 	n->state = "stopping";
-	c->stop_by = loop_now(n->loop) + STOP_SPAN;
-	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + STOP_LOOK);
-	if (c->drained || !c->deadline)
-		go(n);
-	else if (!waits)
-		node_give(n, (struct node_event){ .kind = CORE_EV_DRAIN });
+	log_info("leaving the cluster");
+	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + 2 * c->conf.ttl + LEAVE_SPAN);
+	node_give(n, (struct node_event){ .kind = CORE_EV_LEAVE });
 	return 0;
 }
 

@@ -37,9 +37,10 @@ struct node_cluster {
 	nsec_t adopted;                  /* the deadline to begin with; 0: a new session */
 	nsec_t stop_by;
 	int jeopardy;                    /* why renewals fail; 0: they do not */
-	bool on, losing, drains, drained, stopping, leaving, ending, left;
+	bool on, losing, drains, drained, stopping, leaving, left;
 	struct loop_timer loss_timer, stop_timer;
 	uint64_t lapses, losses;
+	uint32_t epoch;                  /* the highest that has been told of */
 };
 
 struct node_event {

@@ -99,11 +99,16 @@ void node_purge(struct node *n)
 
 static void act_opened(struct node *n, const struct core_action *a)
 {
+	char text[32];
+
 	n->open = true;
 	if (ledger_note_epoch(&n->shm.ledger, a->node.epoch) < 0)
 		log_warning("cannot note epoch %u in the ledger", a->node.epoch);
-	if (n->cluster.on)
-		node_tell(n, &(struct shm_event){ .what = "reign" });
+	if (n->cluster.on && a->node.epoch > n->cluster.epoch) {
+		snprintf(text, sizeof text, "epoch %u", a->node.epoch);
+		node_tell(n, &(struct shm_event){ .what = "reign", .detail = text });
+		n->cluster.epoch = a->node.epoch;
+	}
 	log_write(n->cluster.on ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "epoch %u", a->node.epoch);
 }
 

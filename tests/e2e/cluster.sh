@@ -1,0 +1,211 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# Three daemons on loopback ports, one etcd beneath them: locks across nodes, hand-overs, restarts, and what becomes of
+# holders whose node is lost. Hosts of their own, and networks that break, are in tests/cluster.
+
+set -u
+export LC_ALL=C.UTF-8
+dlock=${DLOCK:?} dir=$(mktemp -d /dev/shm/dlock-cluster.XXXXXX)
+ttl=3 base=$((20000 + $$ % 20000)) n=0 failed=0
+declare -A daemon
+
+finish() {
+	kill -CONT "${daemon[@]}" 2>/dev/null
+	kill -KILL "${daemon[@]}" "$etcd" $(jobs -p) 2>/dev/null
+	wait 2>/dev/null
+	rm -rf "$dir"
+}
+trap finish EXIT
+
+ok() {           # ok STATUS TITLE
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n - $2"
+		return
+	fi
+	echo "not ok $n - $2"
+	failed=1
+	for i in 1 2 3; do tail -n 12 "$dir/$i/log" | sed "s/^/# node $i: /"; done
+}
+
+us() { echo "${EPOCHREALTIME/[.,]/}"; }
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local end=$(($(us) + $1 * 1000000))
+	shift
+	while ! "$@"; do
+		[ "$(us)" -lt "$end" ] || return 1
+		sleep 0.02
+	done
+}
+
+on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$dlock" "${@:2}"; }
+
+start() {
+	"${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
+	daemon[$1]=$!
+}
+
+members() { on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"'; }
+all_there() { [ "$(members "$1")" = 3 ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
+said() { grep -q "$2" "$dir/$1/log"; }
+
+# holder NODE NAME FILE: runs until it is ended; FILE has the last moment at which it lived, in microseconds.
+holder() {
+	DLOCK_RUN_DIR=$dir/$1/run "$dlock" run "$2" -- bash -c 'echo $DLOCK_TOKEN >$0.token; trap "" TERM; while :; do echo "${EPOCHREALTIME/[.,]/}" >$0.new; mv $0.new $0; done' \
+		"$3" 2>>"$dir/err" &
+	held=$!
+	until_true 20 test -s "$3"
+}
+
+taker() { on "$1" run "$2" -- bash -c 'echo "${EPOCHREALTIME/[.,]/}" >"$0"; echo $DLOCK_TOKEN >$0.token' "$3"; }
+
+# margin HOLDER TAKER: the holder was gone before the taker began. Says by how much.
+margin() {
+	local us=$(($(cat "$2") - $(cat "$1")))
+	echo "# ended $((us / 1000)) ms before the next began"
+	[ "$us" -gt 0 ] && [ "$(cat "$2.token")" -gt "$(cat "$1.token")" ]
+}
+
+for i in 1 2 3; do
+	mkdir -p "$dir/$i"
+	printf '[Node]\nName=n%d\nListen=127.0.0.1:%d\n[Cluster]\nName=test\nStore=etcd://127.0.0.1:%d/dlock\nTTL=%ds\n' \
+		"$i" $((base + i)) $((base + 10)) $ttl >"$dir/$i/dlockd.conf"
+done
+url=http://127.0.0.1
+etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
+	--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \
+	--initial-cluster e=$url:$((base + 11)) --unsafe-no-fsync --log-level error >"$dir/etcd.log" 2>&1 &
+etcd=$!
+
+# Before the store is there: it waits, and says why.
+start 1
+until_true 20 on 1 status >/dev/null
+ok $? "a daemon serves before its store does, and waits"
+for i in 2 3; do start $i; done
+until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
+ok $? "three nodes find one another"
+
+# --- exclusion and hand-over ---
+
+echo 0 >"$dir/count"
+jobs=
+for i in 1 2 3; do
+	( for ((k = 0; k < 20; k++)); do
+		on $i run count -- bash -c 'read v <"$0"; echo $((v + 1)) >"$0"' "$dir/count" || exit 1
+	done ) &
+	jobs="$jobs $!"
+done
+wait $jobs
+[ "$(cat "$dir/count")" = 60 ]
+ok $? "one lock on three nodes: sixty increments, none lost"
+
+holder 1 held "$dir/a"
+[ "$(on 2 run -n held true; echo $?)" = 1 ]
+ok $? "what one node holds no other takes"
+kill -KILL $held
+wait $held 2>/dev/null
+taker 2 held "$dir/b"
+ok $? "and gets it when the holder has been killed"
+
+# --- restart ---
+
+on 1 run kept -- sleep 4 &
+job=$!
+sleep 1
+kill -KILL "${daemon[1]}"
+( taker 2 kept "$dir/c"; us >"$dir/c.end" ) &
+waits=$!
+sleep 0.5
+start 1
+wait $job
+code=$? end=$(us)
+wait $waits
+[ $code = 0 ] && [ "$(cat "$dir/c")" -ge $((end - 200000)) ] && said 1 'the session goes on'
+ok $? "a daemon killed and started again within TTL keeps what its node holds (exit code $code)"
+
+on 1 run kept2 -- sleep 3 &
+job=$!
+until_true 10 on 1 show kept2 >/dev/null 2>&1
+kill -TERM "${daemon[1]}"
+wait "${daemon[1]}"
+start 1
+wait $job
+ok $? "so does one that is told to stop"
+until_true 20 all_there 2
+said 1 'other nodes master all shards now'
+ok $? "which hands its shards over first"
+
+# --- loss ---
+
+holder 1 lost1 "$dir/d"
+kill -STOP "${daemon[1]}"
+taker 2 lost1 "$dir/e"
+wait $held
+code=$?
+kill -CONT "${daemon[1]}"
+margin "$dir/d" "$dir/e" && [ $code = 75 ]
+ok $? "a daemon is stopped: dlock run ends what it runs, TERM or not, before another node is granted (exit code $code)"
+until_true 20 said 1 'in the cluster again' && until_true 20 all_there 1
+ok $? "and is back with a new session when it goes on"
+taker 1 lost1 "$dir/f" && [ "$(cat "$dir/f.token")" -gt "$(cat "$dir/e.token")" ]
+ok $? "its clients too"
+
+holder 3 lost3 "$dir/g"
+kill -KILL "${daemon[3]}"
+begin=$(us)
+taker 1 lost3 "$dir/h"
+span=$(($(cat "$dir/h") - begin))
+wait $held
+code=$?
+margin "$dir/g" "$dir/h" && [ $code = 75 ]
+ok $? "a daemon is gone: the same (exit code $code)"
+# TTL + 2d + o: d is a fiftieth and a hundredth of TTL, o a twentieth and some round trips
+echo "# granted elsewhere $((span / 1000)) ms after the kill"
+[ $span -le $((ttl * 1000000 * 6 / 5 + 2000000)) ]
+ok $? "within the bound"
+start 3
+until_true 30 all_there 3
+ok $? "a daemon that comes back late adopts nothing, and begins anew"
+
+# The whole node: its daemon and all of its clients.
+holder 3 lost4 "$dir/i"
+kill -KILL "${daemon[3]}" $held
+taker 1 lost4 "$dir/j"
+margin "$dir/i" "$dir/j"
+ok $? "a node dies with its clients"
+start 3
+until_true 30 all_there 3
+
+# --- the store ---
+
+holder 2 store "$dir/k"
+kill -STOP "$etcd"
+until_true $ttl said 2 'cannot be renewed'
+kill -0 $held
+ok $? "while the store is away what is held stays held, and the daemon warns"
+kill -CONT "$etcd"
+until_true 5 said 2 'can be reached again'
+kill -0 $held
+ok $? "the store comes back in time: nothing was lost"
+kill -STOP "$etcd"
+wait $held
+code=$?
+kill -CONT "$etcd"
+taker 1 store "$dir/l" && margin "$dir/k" "$dir/l" && [ $code = 75 ]
+ok $? "it does not: the holder is ended before another node is granted (exit code $code)"
+
+# --- leaving ---
+
+until_true 30 all_there 2
+holder 2 left "$dir/m"
+on 2 node leave
+wait "${daemon[2]}"
+code=$?
+taker 1 left "$dir/o" && margin "$dir/m" "$dir/o" && [ $code = 80 ]
+ok $? "a node leaves: what it held goes to others without waiting for its time to be over (exit code $code)"
+
+echo "1..$n"
+exit $failed
