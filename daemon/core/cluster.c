@@ -393,6 +393,7 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 	case MSG_HANDOVER:
 	case MSG_MARK:
 	case MSG_OBSERVE:
+	case MSG_KEEP:
 		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f->msg.shard)))
 			return 0;
 		return to_master(c, &f->msg, s);

@@ -230,6 +230,8 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
 		return barriers_event(&c->barriers, ev, s);
+	case CORE_EV_KEEP:
+		return member_keep(&c->member, ev->keep.ref, s);
 	case CORE_EV_OBSERVE:
 		r = master_reserve(&c->master);
 		return r < 0 ? r : member_observe(&c->member, ev, s);
@@ -279,6 +281,7 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_HANDOVER:
 	case MSG_MARK:
 	case MSG_OBSERVE:
+	case MSG_KEEP:
 		master_receive(&c->master, msg, s);
 		return;
 	case MSG_GRANT:

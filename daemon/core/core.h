@@ -102,6 +102,7 @@ struct core_record {
 	X(REFILL)         /* the range is used up, nobody owns the word, the fast path is closed */ \
 	X(RELEASE)        /* nobody on this node has the name open any more */                 \
 	X(CHANGE)         /* of a name that is held or waited for: hold less, want other than before */ \
+	X(KEEP)           /* the answer to a REVOKE that tries: what is held is in use */      \
 	X(RESIZE)         /* of a semaphore that is held or waited for: another limit, for all */ \
 	X(PROCLAIM)       /* of a lock that is held exclusively: who leads, or that nobody does */ \
 	X(OBSERVE)        /* somebody on this node wants to know who leads; or nobody any more */ \
@@ -191,6 +192,8 @@ struct core_event {
 			uint32_t weight;         /* 0: all of it, an exclusive lock. 1 of all: shared. k of n: permits */
 			uint32_t limit;          /* 0: all of it, a lock; else a semaphore of so many. Whoever has it open elsewhere opened it
 						  * with that number, or it has been resized to it; else REFUSED says EINVAL */
+			uint8_t priority;        /* higher ones are granted first, before all that came earlier */
+			bool tries;              /* REFUSED says EBUSY if somebody else waits or uses it */
 		} claim;
 		struct {
 			core_ref_t ref;
@@ -210,7 +213,12 @@ struct core_event {
 			bool upgrade;            /* keeps its shared hold until it is exclusive: before the queue, one a name */
 			struct core_value value; /* as of RELEASE, if less is held than before */
 			bool died;
+			uint8_t priority;        /* of what is wanted, as of CLAIM */
+			bool tries;
 		} change;
+		struct {
+			core_ref_t ref;
+		} keep;
 		struct {
 			core_ref_t ref;
 			struct core_value value; /* KNOWN: is published, and who leads has this token; NONE: nobody leads after this token, or 0 */
@@ -321,6 +329,7 @@ struct core_action {
 			uint64_t number;         /* LEDGER_GRANT: of the claim; RESIZED: of the limit */
 			int error;
 			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
+			bool tries;              /* REVOKE: only if it is idle: then as ever; else say KEEP, and nothing is wanted */
 			bool observed;           /* GRANT: as OBSERVED */
 			bool lost;               /* GRANT: a former holder died, or was lost (EOWNERDEAD) */
 			struct core_value value; /* LEDGER_GRANT, GRANT: what was left behind, unless the node held some of it before: then it knows better */

@@ -38,13 +38,15 @@ static const uint16_t fields_of[] = {
 	[MSG_ANSWER] = NUMBER | STAMP | SEEN | ERROR | KEY,
 	[MSG_PAST] = STAMP | SEEN | KEY,
 	[MSG_OBSERVE] = KEY,
+	[MSG_KEEP] = NUMBER | SEEN | KEY,
 	[MSG_NEWS] = KEY,
 	[MSG_OBSERVED] = NUMBER | SEEN | KEY,
 };
 
 static const uint16_t flags_of[] = {
-	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | LEFT_FLAGS | NEWS_FLAGS,
-	[MSG_CLAIM] = MSG_FLAG_UPGRADE | LEFT_FLAGS | NEWS_FLAGS,
+	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | MSG_FLAG_TRY | LEFT_FLAGS | NEWS_FLAGS,
+	[MSG_CLAIM] = MSG_FLAG_UPGRADE | MSG_FLAG_TRY | LEFT_FLAGS | NEWS_FLAGS,
+	[MSG_REVOKE] = MSG_FLAG_TRY,
 	[MSG_RELEASE] = LEFT_FLAGS,
 	[MSG_GRANT] = MSG_FLAG_LOST | MSG_FLAG_OBSERVED | VALUE_FLAGS,
 	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
@@ -58,6 +60,7 @@ static const uint16_t flags_of[] = {
 	[MSG_OBSERVE] = MSG_FLAG_OFF,
 	[MSG_NEWS] = NEWS_FLAGS | MSG_FLAG_VALUE,
 	[MSG_OBSERVED] = 0,
+	[MSG_KEEP] = 0,
 };
 
 /* The bits are others' in other kinds. */
@@ -165,7 +168,7 @@ uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 	put(&c, 1, FRAME_LAYOUT);
 	put(&c, 1, m->kind);
 	put(&c, 1, m->shard);
-	put(&c, 1, 0);
+	put(&c, 1, m->priority);
 	put(&c, 2, flags);
 	put(&c, 8, m->from.session);
 	put(&c, 4, m->from.incarnation);
@@ -246,6 +249,8 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (m->kind == MSG_LIMIT && (!limit_sensible(m->limit) || !limit_sensible(m->held) || !m->stamp))
 		return false;
+	if (m->priority && (has & STATEMENT) != STATEMENT)
+		return false;
 	if (has & NEWS && !m->term)
 		return false;
 	if (tells_news(m->kind) && (m->flags & NEWS_FLAGS ? !(has & NEWS) : m->kind == MSG_NEWS))
@@ -280,7 +285,7 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 		return -CORE_EBADMSG;
 	m->kind = (enum msg_kind)kind;
 	m->shard = (uint8_t)get(&c, 1);
-	c.bad |= get(&c, 1) != 0;
+	m->priority = (uint8_t)get(&c, 1);
 	m->flags = (uint16_t)get(&c, 2);
 	if (m->flags & ~(kind < CORE_ARRAY_N(flags_of) ? flags_of[kind] : 0))
 		return -CORE_EBADMSG;

@@ -260,12 +260,17 @@ void claim_wait_not(struct master *m, struct master_name *r, uint32_t handle)
 	queue_drop_if_idle(m, r);
 }
 
-/* Behind all with a lower stamp; new ones have the highest, so this is short. */
+static bool wait_before(const struct master_wait *a, const struct master_wait *b)
+{
+	return a->priority > b->priority || (a->priority == b->priority && a->stamp < b->stamp);
+}
+
+/* Behind all that are before it; new ones have the highest stamp, so this is short. */
 static void queue_link(struct master *m, struct master_queue *q, uint32_t handle, struct master_wait *w)
 {
 	uint32_t after = q->last;
 
-	while (after && wait_at(m, claim_at(m, after))->stamp > w->stamp)
+	while (after && wait_before(w, wait_at(m, claim_at(m, after))))
 		after = wait_at(m, claim_at(m, after))->prev;
 	w->prev = after;
 	w->next = after ? wait_at(m, claim_at(m, after))->next : q->first;
@@ -412,6 +417,7 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 
 	claim_wait_not(m, r, handle);
 	c->refill = c->held == wanted;
+	c->tried = false;
 	claim_hold(m, r, c, wanted);
 	c->range = next;
 	claim_granted(c, s->now);
@@ -438,6 +444,7 @@ static bool revoke(struct master *m, name_t n, const struct master_claim *next, 
 {
 	struct master_name *r = record_of(m, n);
 	uint32_t wanted = wait_at(m, next)->wanted;
+	bool tries = wait_at(m, next)->tries;
 	uint64_t missing = r->held - next->held + wanted - r->limit;
 	unsigned asked = 0;
 
@@ -445,12 +452,13 @@ static bool revoke(struct master *m, name_t n, const struct master_claim *next, 
 		struct master_claim *c = claim_at(m, i);
 		uint32_t keep = keep_of(r, c, wanted, missing);
 
-		if (c == next || c->held <= keep || c->keep <= keep)
+		if (c == next || c->held <= keep || (c->keep <= keep && c->tried == tries))
 			continue;
 		if (asked++ == GRANT_REVOKES)
 			return false;
 		c->keep = keep;
-		struct msg msg = { .kind = MSG_REVOKE, .held = keep, .seen = c->range.first };
+		c->tried = tries;
+		struct msg msg = { .kind = MSG_REVOKE, .held = keep, .seen = c->range.first, .flags = tries ? MSG_FLAG_TRY : 0 };
 		claim_answer(m, n, c, s, &msg);
 	}
 	return true;
@@ -494,6 +502,12 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	struct master_claim *c = claim_at(m, handle);
 	holder_settle(m, shard, r);
 	core_nsec_t when = delay_of(m, shard, r);
+	if (s->now < when && wait_at(m, c)->tries) {
+		claim_refuse(m, n, handle, -CORE_EBUSY, s);
+		if (names_at(m->names, n)->record)
+			record_list(m, n);
+		return;
+	}
 	if (s->now < when) {
 		queue_at(m, r)->not_before = when;
 		record_list_later(m, n);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The grant rule of one name: in order of stamps while the weights fit, nobody overtakes the head; an
- * upgrade goes before the queue. Whoever stands in the way of the next one is asked, once, for what is
+ * The grant rule of one name: in order of priorities and then of stamps while the weights fit, nobody overtakes the
+ * head; an upgrade goes before the queue. Who only tries is refused if others wait, and as soon as a holder has answered
+ * that it uses what it has. Whoever stands in the way of the next one is asked, once, for what is
  * missing. A name's records are a master_name and its claims; `held` of the name is their sum.
  */
 #ifndef DLOCK_CORE_GRANT_H
@@ -108,15 +109,15 @@ static inline uint32_t queue_head(const struct master *m, const struct master_na
 	return !q ? 0 : q->upgrade ? q->upgrade : q->first;
 }
 
-/* In steps of 128 ns, which is enough for 18 years, rounded down: what time allows is never taken for less than it was. */
+/* In steps of 256 ns, which is enough for 18 years, rounded down: what time allows is never taken for less than it was. */
 static inline core_nsec_t claim_granted_at(const struct master_claim *c)
 {
-	return (core_nsec_t)c->granted << 7;
+	return (core_nsec_t)c->granted << 8;
 }
 
 static inline void claim_granted(struct master_claim *c, core_nsec_t now)
 {
-	c->granted = now >> 7;
+	c->granted = now >> 8;
 }
 
 void claim_hold(struct master *m, struct master_name *r, struct master_claim *c, uint32_t held);
@@ -126,6 +127,7 @@ void claim_answer(struct master *m, name_t n, const struct master_claim *c, stru
 void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, uint64_t stamp, struct step *s);
 
 /* Grants to the next in line, or asks those in its way; what is left over is listed again. */
+void claim_refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s);
 void grant_serve(struct master *m, name_t n, struct step *s);
 
 #endif

@@ -206,6 +206,12 @@ void master_lapse(struct master *m)
 
 /* --- Messages --- */
 
+/* Everybody has synced: it is known who holds what. */
+static bool is_open(const struct master *m, const struct msg *msg)
+{
+	return (m->open | m->raise) & shard_bit(msg->shard);
+}
+
 /* A grant that its member will never take: nobody has used it, but nobody can tell; and nobody has heard what it said. */
 static void grant_void(struct master *m, unsigned shard, struct master_name *r, struct master_claim *c)
 {
@@ -275,7 +281,7 @@ static void grant_settle(struct master *m, struct master_name *r, struct master_
 		range_end(m, msg->shard, c, msg->used, now);
 }
 
-static void refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s)
+void claim_refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s)
 {
 	struct master_name *r = record_of(m, n);
 	struct master_claim *c = claim_at(m, handle);
@@ -299,7 +305,7 @@ static bool upgrade_allowed(struct master *m, name_t n, uint64_t stamp, struct s
 		return true;
 	if (!stamp || wait_at(m, claim_at(m, other))->stamp <= stamp)
 		return false;
-	refuse(m, n, other, -CORE_EDEADLK, s);
+	claim_refuse(m, n, other, -CORE_EDEADLK, s);
 	return true;
 }
 
@@ -317,33 +323,32 @@ static void stamp_say(struct master *m, name_t n, const struct master_claim *c, 
 static void take_wanted(struct master *m, name_t n, uint32_t handle, const struct msg *msg, struct step *s)
 {
 	struct master_name *r = record_of(m, n);
-	bool upgrade = msg->flags & MSG_FLAG_UPGRADE;
+	bool upgrade = msg->flags & MSG_FLAG_UPGRADE, tries = msg->flags & MSG_FLAG_TRY && is_open(m, msg);
 	uint64_t stamp = msg->stamp;
 
 	claim_wait_not(m, r, handle);
 	if (upgrade && !upgrade_allowed(m, n, stamp, s)) {
-		refuse(m, n, handle, -CORE_EDEADLK, s);
+		claim_refuse(m, n, handle, -CORE_EDEADLK, s);
+		return;
+	}
+	if (tries && !upgrade && queue_head(m, r)) {
+		claim_refuse(m, n, handle, -CORE_EBUSY, s);
 		return;
 	}
 	if (!stamp)
 		stamp = ++m->shard[msg->shard].stamp;
 	else if (token_epoch(stamp) == m->shard[msg->shard].epoch)
 		m->shard[msg->shard].stamp = max_u64(m->shard[msg->shard].stamp, stamp);
-	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .upgrade = upgrade, .stamp = stamp });
+	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .upgrade = upgrade, .stamp = stamp,
+							      .tries = msg->flags & MSG_FLAG_TRY, .priority = msg->priority });
 }
 
 static void revoke_repeat(struct master *m, name_t n, const struct master_claim *c, struct step *s)
 {
-	struct msg again = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first };
+	struct msg again = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first, .flags = c->tried ? MSG_FLAG_TRY : 0 };
 
 	if (c->held > c->keep && c->peer)
 		claim_answer(m, n, c, s, &again);
-}
-
-/* Everybody has synced: it is known who holds what. */
-static bool is_open(const struct master *m, const struct msg *msg)
-{
-	return (m->open | m->raise) & shard_bit(msg->shard);
 }
 
 /* See master.h. c: what was known before; NULL: nothing. */
@@ -411,11 +416,12 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	}
 	if (c->refused) {
 		revoke_repeat(m, n, c, s);
-		refuse(m, n, handle, -c->refused, s);
+		claim_refuse(m, n, handle, -c->refused, s);
 		return;
 	}
 	/* More tokens for what it has. */
-	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .stamp = ++m->shard[msg->shard].stamp });
+	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .stamp = ++m->shard[msg->shard].stamp,
+							      .priority = msg->priority });
 	revoke_repeat(m, n, c, s);
 	grant_serve(m, n, s);
 }
@@ -553,6 +559,24 @@ static void take_release(struct master *m, name_t n, unsigned peer, const struct
  * The member has said all. What it did not mention in this connection it has not: a restarted
  * daemon's waiting claims, and releases that its predecessor had not got an answer to.
  */
+/* A holder's answer to one that tries. */
+static void take_keep(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
+{
+	struct master_name *r = record_if(m, n);
+	struct master_claim *c = claim_at(m, claim_find(m, r, peer));
+	uint32_t head = r ? queue_head(m, r) : 0;
+
+	if (!c || !c->tried || c->range.first != msg->seen)
+		return;
+	c->tried = false;
+	c->keep = CLAIM_KEEP_ALL;
+	if (!head || !wait_at(m, claim_at(m, head))->tries || !is_open(m, msg))
+		return;
+	claim_refuse(m, n, head, -CORE_EBUSY, s);
+	if (record_if(m, n))
+		record_list(m, n);
+}
+
 static void take_synced(struct master *m, unsigned peer, unsigned shard, struct step *s)
 {
 	struct peer *p = &m->peers->v[peer];
@@ -664,6 +688,9 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 		return;
 	case MSG_OBSERVE:
 		observe_take(m, n, peer, msg);
+		return;
+	case MSG_KEEP:
+		take_keep(m, n, peer, msg, s);
 		return;
 	case MSG_RELEASE:
 		take_release(m, n, peer, msg, s);

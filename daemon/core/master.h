@@ -55,10 +55,11 @@ struct master_claim {
 	uint16_t peer;                   /* its place in the table of peers */
 	uint16_t round;                  /* of the connection in which it was last stated */
 	uint64_t told_lost : 1;          /* the grant said LOST, and has not been seen yet */
+	uint64_t tried : 1;              /* `keep` was asked for somebody who only tries */
 	uint64_t refused : 8;            /* the statement of this number was, with this error */
 	uint64_t limit_old : 1;          /* it has not been told the present limit */
 	uint64_t refill : 1;             /* the grant gave more tokens for what it had, and has not been seen yet */
-	uint64_t granted : 52;           /* when `held` was, see claim_granted_at() */
+	uint64_t granted : 51;           /* when `held` was, see claim_granted_at() */
 	uint64_t number;
 	struct core_range range;         /* held */
 };
@@ -67,12 +68,14 @@ struct master_wait {
 	uint32_t next, prev;             /* claims, in the queue of the name; an upgrade is in none */
 	uint32_t wanted;                 /* in total */
 	bool upgrade;
+	bool tries;                      /* is granted or refused as soon as the holders have answered */
+	uint8_t priority;
 	uint64_t stamp;
 };
 
 /* Of a name for which somebody waits, or waited lately. */
 struct master_queue {
-	uint32_t first, last;            /* claims that wait, by stamp */
+	uint32_t first, last;            /* claims that wait, by priority, then by stamp */
 	uint32_t upgrade;                /* goes before them */
 	core_nsec_t not_before;          /* lock-delay */
 };

@@ -282,7 +282,8 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 		.from = m->self, .to = m->master[name->shard], .epoch = m->epoch[name->shard],
 		.number = l->number, .stamp = l->stamp, .seen = l->range.first, .used = l->range.count,
 		.held = l->held, .wanted = l->wanted, .limit = l->limit,
-		.flags = (uint16_t)((l->upgrade ? MSG_FLAG_UPGRADE : 0) | (l->died || l->unmended ? MSG_FLAG_DIED : 0) | (l->owes ? MSG_FLAG_OWES : 0)),
+		.priority = kind == MSG_RELEASE ? 0 : l->priority,
+		.flags = (uint16_t)((l->upgrade ? MSG_FLAG_UPGRADE : 0) | (kind != MSG_RELEASE && l->tries ? MSG_FLAG_TRY : 0) | (l->died || l->unmended ? MSG_FLAG_DIED : 0) | (l->owes ? MSG_FLAG_OWES : 0)),
 	};
 	/* A master of another reign than the grant's may not have heard of the value yet, whatever comes first. */
 	bool foreign = l->range.first && token_epoch(l->range.first) != msg.epoch;
@@ -511,6 +512,8 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	l->number = ++m->number;
 	l->limit = ev->claim.limit ? ev->claim.limit : MSG_WEIGHT_ALL;
 	l->wanted = ev->claim.weight ? ev->claim.weight : l->limit;
+	l->priority = ev->claim.priority;
+	l->tries = ev->claim.tries;
 	lease_become(m, l, LEASE_WAITING);
 	tell(m, MSG_CLAIM, l, s);
 	return 0;
@@ -618,7 +621,7 @@ static int change_judge(const struct member *m, const struct lease *l, const str
 		return -CORE_EINVAL;
 	if (held == l->held && (ev->change.value.state != CORE_VALUE_NONE || ev->change.died))
 		return -CORE_EINVAL;
-	if (held == l->held && wanted == l->wanted && ev->change.upgrade == l->upgrade)
+	if (held == l->held && wanted == l->wanted && (!wanted || (ev->change.priority == l->priority && ev->change.tries == l->tries)) && ev->change.upgrade == l->upgrade)
 		return -CORE_EALREADY;
 	return 0;
 }
@@ -656,9 +659,29 @@ int member_change(struct member *m, const struct core_event *ev, uint32_t value,
 		l->stamp = 0;                    /* a new place in the queue; one that waits keeps its own */
 	l->wanted = ev->change.wanted;
 	l->upgrade = ev->change.upgrade;
+	l->priority = ev->change.wanted ? ev->change.priority : l->priority;
+	l->tries = ev->change.wanted && ev->change.tries;
 	l->number = ++m->number;
 	lease_become(m, l, !l->held ? LEASE_WAITING : l->wanted ? LEASE_REFILLING : LEASE_HELD);
 	tell(m, MSG_CLAIM, l, s);
+	return 0;
+}
+
+/* If the answer is lost, whoever tries gives up by itself. */
+int member_keep(struct member *m, core_ref_t ref, struct step *s)
+{
+	const struct lease *l = lease_at(m, ref);
+	const struct name *name;
+
+	if ((lease_state(l) != LEASE_HELD && lease_state(l) != LEASE_REFILLING && lease_state(l) != LEASE_WAITING) || !l->held)
+		return -CORE_ENOENT;
+	name = names_at(m->names, l->name);
+	struct msg msg = {
+		.kind = MSG_KEEP, .key = name->key, .key_len = name->len, .shard = name->shard, .from = m->self,
+		.to = m->master[name->shard], .epoch = m->epoch[name->shard], .number = l->number, .seen = l->range.first,
+	};
+	if (master_reached(m, name->shard))
+		step_send(s, &msg);
 	return 0;
 }
 
@@ -731,6 +754,7 @@ static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const 
 	l->range = msg->range;
 	l->held = msg->held;
 	l->unmended = msg->flags & MSG_FLAG_LOST;
+	l->tries = false;
 	known(m, l);
 	l->wanted = 0;
 	l->upgrade = false;
@@ -763,7 +787,7 @@ static void take_refused(struct member *m, core_ref_t ref, struct lease *l, cons
 	bool held = l->state == LEASE_REFILLING;
 	known(m, l);
 	l->wanted = 0;
-	l->upgrade = false;
+	l->upgrade = l->tries = false;
 	lease_become(m, l, held ? LEASE_HELD : LEASE_NONE);
 	if (!held)
 		lease_end(m, ref);
@@ -794,6 +818,7 @@ static void take_revoke(core_ref_t ref, const struct lease *l, const struct msg 
 	struct core_action *a = step_act(s, CORE_ACT_REVOKE);
 	a->name.ref = ref;
 	a->name.weight = msg->held;
+	a->name.tries = msg->flags & MSG_FLAG_TRY;
 }
 
 /* The master asks for a sync to the epoch that the map has told us of; another the map will tell of first. */
@@ -869,6 +894,7 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 	case MSG_NEWS:
 	case MSG_OBSERVED:
 	case MSG_OBSERVE:
+	case MSG_KEEP:
 	case MSG_REIGN:
 	case MSG_SYNC:
 	case MSG_CLAIM:

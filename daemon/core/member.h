@@ -63,6 +63,8 @@ struct lease {
 	name_t name;
 	uint8_t state;
 	bool upgrade;                    /* of `wanted` */
+	bool tries;                      /* of `wanted` */
+	uint8_t priority;                /* of `wanted` */
 	bool owes;                       /* value and `died` have been published, and no master has said that it knows */
 	bool died;                       /* who held it exclusively, or it was not mended */
 	bool unmended;                   /* shared: whoever holds exclusively next is to be told of a death or loss */
@@ -119,6 +121,7 @@ int member_release(struct member *m, const struct core_event *ev, uint32_t value
 int member_change(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
 int member_observe(struct member *m, const struct core_event *ev, struct step *s);
 int member_proclaim(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
+int member_keep(struct member *m, core_ref_t ref, struct step *s);
 int member_resize(struct member *m, const struct core_event *ev, struct step *s);
 
 /* The map says that `master` has the shard in this epoch, later than the last. */

@@ -16,6 +16,7 @@
  *   OBSERVE   member -> master   I want to hear who leads; not any more (flag OFF)
  *   NEWS      master -> member   (term, count) leads, by this value; or nobody does (no flag LEADS)
  *   OBSERVED  master -> member   of grant `seen`: tell who leads, others want to hear
+ *   KEEP      member -> master   of grant `seen`: it is in use, whoever tries cannot have it
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   ARRIVE    member -> master   of a barrier of `limit` parties: `held` have come here, the first `used` of them voted
  *                                yes; the first `wanted` are in round `stamp`, by the session `seen` (flag IN; BREAK: one
@@ -46,7 +47,7 @@
 	X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)                            \
 	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK) X(LIMIT)                              \
 	X(ARRIVE) X(ENROL) X(ANNOUNCE) X(GO) X(ASK) X(ANSWER) X(PAST)   \
-	X(OBSERVE) X(NEWS) X(OBSERVED)
+	X(OBSERVE) X(NEWS) X(OBSERVED) X(KEEP)
 
 enum msg_kind {
 #define X(name) MSG_##name,
@@ -63,6 +64,7 @@ enum msg_kind {
 	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PASSED, 128) X(YES, 256) X(RESET, 512)              \
 	X(FIRST, 16)      /* SYNC: all of the shard follows; HANDOVER: the marks follow */     \
 	X(LOST, 4)        /* GRANT, MARK: a former holder died, or was lost */                 \
+	X(TRY, 8)         /* statement: now or never. REVOKE: only if it is idle */            \
 	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */ \
 	X(VALUE, 32)      /* a value follows */                                                \
 	X(VALUE_LOST, 64) /* ... or may have been lost */                                      \
@@ -91,6 +93,7 @@ struct msg_peer {
 struct msg {
 	enum msg_kind kind;
 	uint8_t shard;
+	uint8_t priority;                /* statement: of what is wanted */
 	bool last;
 	uint16_t key_len;
 	uint16_t flags;

@@ -249,6 +249,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		return;
 	case CORE_EV_PROCLAIM:
 	case CORE_EV_OBSERVE:
+	case CORE_EV_KEEP:
 	case CORE_EV_RESIZE:             /* of what there is no use yet */
 	case CORE_EV_ADOPT_BARRIER:
 	case CORE_EV_ADOPT_PARTY:

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "core/base.h"
 #include "sim.h"
 
 static void think(struct sim *s, struct event *e);
@@ -248,6 +249,8 @@ static void acquire(struct sim *s, struct node *n, unsigned i)
 	queue_remove(&n->slot[c->name], i);
 	c->state = HOLDING;
 	c->lost = c->upgrading = false;
+	s->counts->tried += c->tries;
+	c->tries = false;
 	c->generation++;
 	take_token(s, n, &n->slot[c->name], c);
 	judge_acquired(s, n, c);
@@ -273,12 +276,14 @@ static bool admit(struct sim *s, struct node *n, unsigned name)
 
 	if (sl->held < need(n, name, c) || !fits(n, name, c) || !holds(s, n) || !tokens_left(sl))
 		return false;
-	if (sl->keep < sl->held) {
+	/* What is granted is used once, however soon another wants it. */
+	if (sl->keep < sl->held && !sl->fresh) {
 		if (!sl->budget)
 			return false;
 		sl->budget--;
 		s->counts->handovers++;
 	}
+	sl->fresh = false;
 	acquire(s, n, i);
 	return true;
 }
@@ -318,6 +323,9 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 	if (keep <= sl->keep)
 		sl->keep = CORE_WEIGHT_ALL;
 	ev.change.used = used;
+	/* Only a first claim has a priority: who gives back and wants again in one breath would go before all others for ever. */
+	if (wanted && sl->queue_n)
+		ev.change.tries = n->client[sl->queue[0]].tries;
 	sl->asked_stamp = sl->limit_stamp;
 	node_give(s, n, &ev);
 }
@@ -351,15 +359,27 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 		return false;
 	if (elect_tell(s, n, name))
 		return true;
+	if (sl->tried) {
+		sl->tried = false;
+		if (usage <= sl->tried_keep && !sl->queue_n) {
+			sl->keep = sl->tried_keep;
+			sl->budget = 0;
+		} else if (sl->held) {
+			s->counts->kept++;
+			node_give(s, n, &(struct core_event){ .kind = CORE_EV_KEEP, .keep = { name } });
+			return true;
+		}
+	}
 	if (!sl->in_core) {
 		wanted = want_of(n, name, 0, limit);
 		if (!wanted)
 			return false;
+		const struct client *head = &n->client[sl->queue[0]];
 		sl->in_core = true;
 		sl->wanted = wanted;
 		sl->asked_stamp = 0;
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_CLAIM, .claim = {
-			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, s->name[name].limit } });
+			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, s->name[name].limit, head->priority, head->tries } });
 		return true;
 	}
 	if (sl->upgrade)
@@ -449,6 +469,7 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 	sl->wanted = 0;
 	sl->keep = CORE_WEIGHT_ALL;
 	sl->granted_at = node_clock(s, n);
+	sl->fresh = true;
 	sl->accounted = false;
 	sl->dirty = true;
 #ifdef SIM_BREAK_REFILL_OWNED
@@ -481,6 +502,13 @@ void slot_refused(struct sim *s, struct node *n, const struct core_action *a)
 	sl->upgrade = false;
 	sl->dirty = true;
 	sl->in_core = sl->held;
+	if (a->name.error == -CORE_EBUSY && sl->queue_n && n->client[sl->queue[0]].tries) {
+		unsigned i = sl->queue[0];
+
+		s->counts->busy++;
+		queue_remove(sl, i);
+		client_idle(s, n, i);
+	}
 	if (!sl->held)
 		slot_limit_forget(s, n, a->name.ref);
 	for (unsigned i = 0; i < CLIENTS_MAX; i++) {
@@ -623,7 +651,13 @@ static void think(struct sim *s, struct event *e)
 	c->permits = c->mode == PERMITS ? 1 + (uint32_t)sim_random(s, limit) : 0;
 	if (s->exam && !exam_ask(s, n, c))
 		return;
+	c->tries = s->faults && sim_chance(s, 15);
+	c->priority = sim_chance(s, 4) ? 1 + (uint8_t)sim_random(s, 3) : 0;
+	s->counts->tries += c->tries;
+	s->counts->priorities += c->priority > 0;
 	client_waits(s, n, i);
+	if (c->tries)
+		client_after(s, n, i, SEC, give_up);
 	const struct slot *sl = &n->slot[c->name];
 	if (sim_chance(s, 15))
 		client_after(s, n, i, sim_random(s, 500 * MSEC), give_up);

@@ -99,6 +99,8 @@ void elect_last(struct sim *s, struct event *e)
 			continue;
 		c->name = name;
 		c->mode = EXCLUSIVE;
+		c->tries = false;
+		c->priority = 0;
 		client_waits(s, n, i);
 		slots_pump(s, n);
 	}

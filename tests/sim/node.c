@@ -178,6 +178,11 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_REVOKE:
 		s->counts->revokes++;
+		if (a->name.tries) {
+			n->slot[i].tried = n->slot[i].dirty = true;
+			n->slot[i].tried_keep = a->name.weight;
+			return;
+		}
 		n->slot[i].keep = a->name.weight;
 		n->slot[i].budget = (unsigned)sim_random(s, 4);
 		n->slot[i].dirty = true;
@@ -341,7 +346,7 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 		if (ev.kind != CORE_EV_CONTINUE)
 			n->result = r;
 		bool of_barrier = ev.kind >= CORE_EV_ARRIVE && ev.kind <= CORE_EV_CLOSE;
-		if (r < 0 && !of_barrier && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_PROCLAIM &&
+		if (r < 0 && !of_barrier && r != -ESTALE && ev.kind != CORE_EV_RELEASE && ev.kind != CORE_EV_RESIZE && ev.kind != CORE_EV_KEEP && ev.kind != CORE_EV_PROCLAIM &&
 		    ev.kind != CORE_EV_OBSERVE && ev.kind != CORE_EV_CHANGE && ev.kind != CORE_EV_REFILL)
 			sim_no(s, "node %u: %s says %d", n->id, core_event_name(ev.kind), r);
 		for (unsigned i = 0; i < n->actions.n; i++) {

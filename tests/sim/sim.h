@@ -55,7 +55,7 @@ enum run_kind {
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
 	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
-	X(observations) X(observed) X(proclaims) X(nobodies) X(news) X(news_nobody)                \
+	X(tries) X(tried) X(busy) X(kept) X(priorities) X(observations) X(observed) X(proclaims) X(nobodies) X(news) X(news_nobody)                \
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) \
@@ -81,6 +81,8 @@ struct client {
 	unsigned name;
 	enum mode mode;
 	uint32_t permits;
+	bool tries;                      /* now or never */
+	uint8_t priority;
 	uint64_t since;                  /* WAITING */
 	uint64_t token;                  /* HOLDING */
 	uint64_t order;                  /* of its acquisition, over all nodes */
@@ -108,6 +110,9 @@ struct slot {
 	uint32_t limit;                  /* since it was resized ... */
 	uint64_t limit_stamp;            /* ... which it was if this is not 0 */
 	uint64_t asked_stamp;            /* what that was when the present wish was told to the core */
+	bool fresh;                      /* granted, and not used yet */
+	bool tried;                      /* whoever tries elsewhere is to be answered ... */
+	uint32_t tried_keep;             /* ... or gets all but this */
 	bool observed;                   /* the core is told who leads ... */
 	uint64_t told_term;              /* ... and was told this; 0: nobody */
 	bool told;

@@ -140,6 +140,9 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_CLOSE:
 		trace(r, " %u party %" PRIu64, ev->barrier.ref, ev->barrier.party);
 		break;
+	case CORE_EV_KEEP:
+		trace(r, " %u", ev->keep.ref);
+		break;
 	case CORE_EV_PROCLAIM:
 		trace(r, " %u", ev->proclaim.ref);
 		break;

@@ -90,10 +90,10 @@ static void there_and_back(void **state)
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
 		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 48 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
 		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9, [MSG_OBSERVE] = 32 + 9, [MSG_NEWS] = 44 + 9,
-		[MSG_OBSERVED] = 48 + 9,
+		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_OBSERVED; kind++) {
+	for (unsigned kind = 0; kind <= MSG_KEEP; kind++) {
 		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
 		f.msg.flags |= kind == MSG_NEWS ? MSG_FLAG_NEWS : 0;
@@ -134,6 +134,9 @@ static void with_limits(void **state)
 	f.msg.flags |= MSG_FLAG_RESIZE;
 	both_ways(&f, 92 + 12 + 4 + 9);
 	f = frame_of(MSG_CLAIM);
+	f.msg.priority = 255;
+	f.msg.flags = MSG_FLAG_TRY;
+	both_ways(&f, 92 + 9);
 	f.msg.flags = MSG_FLAG_NEWS;
 	both_ways(&f, 92 + 12 + 9);
 	f.msg.flags |= MSG_FLAG_LEADS;
@@ -183,6 +186,8 @@ static void nonsense(void **state)
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.present = 0, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_RESIZE, f.msg.resize = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.limit = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
+	f = frame_of(MSG_REVOKE), f.msg.priority = 1, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_TRY, refused(&f, -EBADMSG);
 	f = frame_of(MSG_NEWS), refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.flags = MSG_FLAG_LEADS, refused(&f, -EBADMSG);
 	f = frame_of(MSG_NEWS), f.msg.flags = MSG_FLAG_NEWS, f.msg.term = 0, refused(&f, -EBADMSG);
@@ -222,7 +227,7 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_OBSERVED + 1;
+	bytes[3] = MSG_KEEP + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 0, 7 }, 2), -EBADMSG);

@@ -570,6 +570,15 @@ static void planned(void **state)
 	}
 }
 
+static void hand_over(struct bench *b, struct msg over)
+{
+	struct msg begin = over;
+
+	begin.flags = MSG_FLAG_FIRST;
+	say(b, begin);
+	say(b, over);
+}
+
 /* A daemon gives back and dies before a master has heard it; the one that follows claims the name without a word of it. */
 static void forgot_what_it_gave_back(void **state)
 {
@@ -585,7 +594,7 @@ static void forgot_what_it_gave_back(void **state)
 		for (unsigned back = 0; back < 2; back++) {
 			bench_init(&b);
 			reign(&b, 5);
-			say(&b, over);
+			hand_over(&b, over);
 			synced(&b);
 			m = say(&b, claim(3));
 			assert_int_equal(m.kind, MSG_GRANT);
@@ -607,7 +616,7 @@ static void forgot_what_it_gave_back(void **state)
 		m = claim(number + 5);
 		m.kind = MSG_SYNC;
 		say(&b, m);
-		say(&b, over);
+		hand_over(&b, over);
 		m = synced(&b);
 		assert_int_equal(m.kind, MSG_GRANT);
 		assert_int_equal(m.flags & MSG_FLAG_LOST, reborn ? MSG_FLAG_LOST : 0);
@@ -739,6 +748,128 @@ static void other_number(void **state)
 	bench_done(&b);
 }
 
+/* Sessions beside our own, and what they are told: the kinds of the answers to this one, in order of sending. */
+static struct msg of_other(struct bench *b, uint64_t session, struct msg m)
+{
+	static uint8_t frames[CORE_ACTIONS_MAX][CORE_FRAME_MAX];
+	struct msg answer = { .kind = (enum msg_kind)-1 };
+	struct peer *p = peers_find(&b->peers, session);
+	struct frame g;
+
+	if (!p) {
+		assert_int_equal(peers_reserve(&b->peers), 0);
+		p = peers_add(&b->peers, session);
+		p->id = (struct msg_peer){ session, 1 };
+		p->listed = true;
+		p->conn = session;
+	}
+	b->step.peers = &b->peers;
+	b->step.frame = frames;
+	b->actions.n = 0;
+	m.from = p->id;
+	m.to = self;
+	m.epoch = b->epoch;
+	m.shard = (uint8_t)b->shard;
+	m.key = KEY;
+	m.key_len = sizeof KEY - 1;
+	name_t n;
+	assert_int_equal(names_make(&b->names, KEY, sizeof KEY - 1, &n), 0);
+	assert_int_equal(master_reserve(&b->master), 0);
+	master_receive(&b->master, &m, &b->step);
+	while (master_work(&b->master, &b->step))
+		continue;
+	for (unsigned k = 0; k < b->actions.n; k++)
+		if (b->actions.v[k].kind == CORE_ACT_SEND && frame_decode(b->actions.v[k].send.bytes, b->actions.v[k].send.n, &g) == 0 &&
+		    g.msg.kind != MSG_STAMP && g.msg.kind != MSG_RELEASED)
+			answer = g.msg, answer.to.session = b->actions.v[k].send.session;
+	return answer;
+}
+
+static struct msg give_back(uint64_t number, const struct msg *grant)
+{
+	return (struct msg){ .kind = MSG_RELEASE, .number = number, .seen = grant->range.first, .used = 1 };
+}
+
+static void priorities(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg m, grant;
+
+	bench_init(&b);
+	reign(&b, 1);
+	synced(&b);
+	grant = of_other(&b, 10, claim(1));
+	assert_int_equal(grant.kind, MSG_GRANT);
+	assert_int_equal(of_other(&b, 11, claim(1)).kind, MSG_REVOKE);
+	of_other(&b, 12, claim(1));
+	m = claim(1);
+	m.priority = 7;
+	of_other(&b, 13, m);
+	of_other(&b, 14, m);
+	m.priority = 200;
+	of_other(&b, 15, m);
+
+	/* The highest first, of one priority those who came first. */
+	static const uint64_t order[] = { 15, 13, 14, 11, 12 };
+	uint64_t holder = 10;
+	for (unsigned i = 0; i < 5; i++) {
+		struct msg granted_to;
+
+		m = of_other(&b, holder, give_back(2, &grant));
+		granted_to = m;
+		if (m.kind == MSG_REVOKE)        /* the next in line wants it already: of this grant */
+			granted_to.range.first = m.seen;
+		assert_int_equal(m.to.session, order[i]);
+		grant = granted_to;
+		holder = order[i];
+	}
+	bench_done(&b);
+}
+
+static void tries(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg grant, m, try = claim(5);
+
+	try.flags = MSG_FLAG_TRY;
+	bench_init(&b);
+	reign(&b, 1);
+	synced(&b);
+	grant = of_other(&b, 10, claim(1));
+
+	/* In use: the holder says so, and the other is refused; nothing is left of it. */
+	m = of_other(&b, 11, try);
+	assert_true(m.kind == MSG_REVOKE && m.flags & MSG_FLAG_TRY && m.to.session == 10);
+	m = of_other(&b, 10, (struct msg){ .kind = MSG_KEEP, .number = 1, .seen = grant.range.first });
+	assert_true(m.kind == MSG_REFUSED && m.error == -EBUSY && m.to.session == 11);
+	name_t n = names_find(&b.names, KEY, sizeof KEY - 1);
+	assert_int_equal(queue_head(&b.master, record_of(&b.master, n)), 0);
+
+	/* Idle: it is given back, and granted. */
+	try.number++;
+	of_other(&b, 11, try);
+	m = of_other(&b, 10, give_back(2, &grant));
+	assert_true(m.kind == MSG_GRANT && m.to.session == 11);
+	grant = m;
+
+	/* Somebody waits already: at once. And who waits is asked for in earnest, though one has tried before. */
+	try.number = 1;
+	m = of_other(&b, 12, try);
+	assert_true(m.kind == MSG_REVOKE && m.flags & MSG_FLAG_TRY);
+	of_other(&b, 12, (struct msg){ .kind = MSG_RELEASE, .number = 1 });
+	m = of_other(&b, 13, claim(1));
+	assert_true(m.kind == MSG_REVOKE && !(m.flags & MSG_FLAG_TRY) && m.to.session == 11);
+	try.number = 2;
+	m = of_other(&b, 12, try);
+	assert_true(m.kind == MSG_REFUSED && m.error == -EBUSY && m.to.session == 12);
+
+	/* An answer that comes late refuses nobody. */
+	assert_int_equal((int)of_other(&b, 11, (struct msg){ .kind = MSG_KEEP, .number = 6, .seen = grant.range.first }).kind, -1);
+	bench_done(&b);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -754,6 +885,8 @@ int main(void)
 		{ "whoever opens a semaphore with another number is refused", other_number, NULL, NULL, NULL },
 		{ "observers are told who leads, at each hand-over, and that nobody does", observers, NULL, NULL, NULL },
 		{ "a leader that was there before its observers is asked", observed_later, NULL, NULL, NULL },
+		{ "higher priorities are granted first, and then whoever came first", priorities, NULL, NULL, NULL },
+		{ "whoever tries gets what is idle, and is refused what is in use or waited for", tries, NULL, NULL, NULL },
 		{ "a release that is said again brings back neither value nor death", said_twice, NULL, NULL, NULL },
 		{ "what is owed is acknowledged, however often it is said", heard, NULL, NULL, NULL },
 		{ "a suspect reign believes holders, and calls lost what others know", suspect, NULL, NULL, NULL },
