@@ -62,14 +62,14 @@ struct lease {
 	uint64_t stamp;                  /* its place in the queue; 0: not told yet */
 	name_t name;
 	uint8_t state;
-	bool upgrade;                    /* of `wanted` */
-	bool tries;                      /* of `wanted` */
+	bool upgrade : 1;                /* of `wanted` */
+	bool tries : 1;                  /* of `wanted` */
 	uint8_t priority;                /* of `wanted` */
-	bool owes;                       /* value and `died` have been published, and no master has said that it knows */
-	bool died;                       /* who held it exclusively, or it was not mended */
-	bool unmended;                   /* shared: whoever holds exclusively next is to be told of a death or loss */
-	bool lost;                       /* what was left behind may be; held */
-	bool silent;                     /* the caller has been told that the ref is free */
+	bool owes : 1;                   /* value and `died` have been published, and no master has said that it knows */
+	bool died : 1;                   /* who held it exclusively, or it was not mended */
+	bool unmended : 1;               /* shared: whoever holds exclusively next is to be told of a death or loss */
+	bool lost : 1;                   /* what was left behind may be; held */
+	bool silent : 1;                 /* the caller has been told that the ref is free */
 	uint32_t held, wanted;           /* totals */
 	uint32_t limit;                  /* that it was opened with */
 	uint32_t more;                   /* a lease_more; 0: none of that */
