@@ -611,7 +611,11 @@ bool cluster_work(struct core *c, struct step *s)
 		return false;
 	if (leave_work(c, s) || path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
 		return true;
+	/* Not once more for every name that the member tells of: who has come since waits until it is through. */
+	if (c->cluster.nobody_asked && member_busy(&c->member))
+		return false;
 	p = peer_wanting(c, &link);
+	c->cluster.nobody_asked = !p;
 	if (!p)
 		return false;
 	if (link) {

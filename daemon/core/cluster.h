@@ -52,6 +52,7 @@ struct cluster {
 	struct cut cut;
 	struct leave leave;
 	shard_set_t raise;               /* epochs that the master wants raised */
+	bool nobody_asked;               /* in this step: no peer wants a link or is to be asked for a sync */
 	bool drained;                    /* has been said */
 	struct mapplan_node *nodes;      /* CORE_MEMBERS_MAX, for planning */
 };

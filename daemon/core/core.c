@@ -421,6 +421,7 @@ int core_step(struct core *c, const struct core_event *ev, struct core_actions *
 	struct step s = { .actions = ret, .queue = &c->queue, .peers = &c->peers, .frame = c->frame, .barrier = c->barrier };
 
 	ret->n = 0;
+	c->cluster.nobody_asked = false;
 	ret->more = work_left(c);
 	values_collect(&c->values);
 	if (c->reign.state == REIGN_DEAD)

@@ -49,9 +49,17 @@ int peers_reserve(struct peers *p)
 
 struct peer *peers_find(struct peers *p, uint64_t session)
 {
+	uint16_t *hint = &p->hint[session % CORE_ARRAY_N(p->hint)];
+
+	if (!session)
+		return NULL;
+	if (*hint < p->n && p->v[*hint].id.session == session)
+		return &p->v[*hint];
 	for (unsigned i = 0; i < p->n; i++)
-		if (p->v[i].id.session == session)
-			return session ? &p->v[i] : NULL;
+		if (p->v[i].id.session == session) {
+			*hint = (uint16_t)i;
+			return &p->v[i];
+		}
 	return NULL;
 }
 

@@ -54,6 +54,7 @@ struct peers {
 	struct peer *v;
 	unsigned n;                      /* places in use or free below this */
 	unsigned max;
+	uint16_t hint[64];               /* where sessions have been found last: most frames are of few */
 	struct peer own;                 /* the only place when alone */
 };
 
