@@ -155,6 +155,7 @@ void session_start(struct session *se, const struct core_cluster *conf, const st
 	se->seed[1] = seed[1];
 	begin(se, id, s);
 	se->adopting = adopted_deadline;
+	se->beat.unsure = se->adopting;          /* a beat of the predecessor stands there, whatever becomes of us */
 	se->deadline = adopted_deadline;
 	beat_ask(se, s);
 }
