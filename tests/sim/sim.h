@@ -53,7 +53,7 @@ enum run_kind {
 	X(conns) X(breaks) X(stale_frames) X(held_back) X(duplicates) X(partitions) X(one_ways) \
 	X(leaves) X(left) X(relays) X(complaints) X(self_lapses) X(cut_waits)                                          \
 	X(store_ops) X(store_lost_before) X(store_lost_after) X(store_errors) X(store_outages) \
-	X(store_cuts) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
+	X(store_cuts) X(store_full) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
 	X(tries) X(tried) X(busy) X(kept) X(priorities) X(observations) X(observed) X(proclaims) X(nobodies) X(news) X(news_nobody)                \
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
@@ -228,6 +228,7 @@ struct node {
 	uint64_t store_lag_until;        /* its requests and answers may take seconds */
 	uint64_t get_lag_until, list_lag_until; /* answers to its reads of the map, to its lists, may; */
 	uint64_t record_lag_until;       /* its member record may be long under way */
+	uint64_t unwritable_until;       /* the store takes nothing from it, and answers what it asks */
 };
 
 struct conn {

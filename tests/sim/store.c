@@ -185,6 +185,9 @@ static void arrives(struct sim *s, struct event *e)
 	if (!reachable) {
 		r->error = -ETIMEDOUT;
 		back = 100 * MSEC + sim_random(s, 500 * MSEC);
+	} else if (s->faults && s->now < e->node->unwritable_until && r->kind == CORE_ACT_STORE_CAS) {
+		r->error = -EIO;
+		s->counts->store_full++;
 	} else if (s->faults && sim_random(s, 1000) < s->rate[0]) {
 		r->error = sim_chance(s, 50) ? -EIO : -ETIMEDOUT;
 		s->counts->store_errors++;
@@ -195,6 +198,9 @@ static void arrives(struct sim *s, struct event *e)
 			r->error = -ETIMEDOUT;
 			s->counts->store_lost_after++;
 			back = 100 * MSEC + sim_random(s, 500 * MSEC);
+			/* Which may be how it begins: what became of it can be read, but no more is written. */
+			if (!strncmp(r->key, BEAT_PREFIX, sizeof BEAT_PREFIX - 1) && sim_chance(s, 10))
+				e->node->unwritable_until = s->now + 1 * SEC + sim_random(s, 3 * SEC);
 		}
 	}
 	struct event *answer = later(s, back, answered, e->node, r);
