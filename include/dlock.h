@@ -181,7 +181,8 @@ int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs);
  * Gives the lock back. Never waits. (pthread_mutex_unlock)
  *   EPERM   this thread (owner process: this process) does not hold it
  *   ESTALE  the hold was lost before: its node's lease ended, or an administrator released it.
- *           Nothing is released; the handle may be waited on again.
+ *           Nothing is released; the handle may be waited on again. Not where its daemon is stopped: then
+ *           only dlock_check() is sure to notice.
  */
 int dlock_post(dlock_t *l);
 

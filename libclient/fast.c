@@ -80,7 +80,9 @@ __attribute__((noinline)) static int wait_rest(struct dlock *l, enum took how, b
 
 /*
  * The state is cleared first, since the word may be taken by another thread through this binding as
- * soon as it is free. Whoever is told 0 was the holder until now: past the deadline, slow_post() asks.
+ * soon as it is free. Ticks of 0 alone can mean that all is lost; slow_post() asks. To read the counter
+ * here too would cost as much as the rest: a daemon that runs has taken from the word what is lost, and
+ * one that does not run may let a post pass that comes after the deadline. dlock_check() is what tells.
  */
 static inline int give(struct dlock *l, struct binding *b)
 {
@@ -90,7 +92,7 @@ static inline int give(struct dlock *l, struct binding *b)
 
 	if (!serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED) != (serial | b->widen))
 		return slow_post(l);
-	if (!likely(deadline_good_ticks(b->line)))
+	if (!__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
 		return slow_post(l);
 	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
 	if (likely(!(held & LOCK_W)) && likely(LOCK_CAS(word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
