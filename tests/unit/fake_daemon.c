@@ -284,6 +284,16 @@ static void do_hint(struct fake *f, int i, const struct attach_hint *m)
 	answer(f, i, &a, sizeof a, &n->hint, 1);
 }
 
+static void do_onloss(struct fake *f, int i, const struct attach_onloss *m)
+{
+	struct attach_head a = { ATTACH_DONE, sizeof a, 0 };
+
+	for (uint32_t k = 0; k < f->n_names; k++)
+		if (f->names[k].space == m->space && f->names[k].slot == m->slot)
+			f->names[k].signo = m->signo;
+	answer(f, i, &a, sizeof a, NULL, 0);
+}
+
 static bool has_credentials(struct msghdr *m)
 {
 	struct cmsghdr *h = CMSG_FIRSTHDR(m);
@@ -300,6 +310,7 @@ static void conn_read(struct fake *f, int i)
 		struct attach_open open;
 		struct attach_close close;
 		struct attach_hint hint;
+		struct attach_onloss onloss;
 		char bytes[ATTACH_PACKET_MAX];
 	} m;
 	char control[200];
@@ -322,6 +333,8 @@ static void conn_read(struct fake *f, int i)
 		do_close(f, i, &m.close);
 	else if (m.head.op == ATTACH_HINT && n == sizeof m.hint)
 		do_hint(f, i, &m.hint);
+	else if (m.head.op == ATTACH_ONLOSS && n == sizeof m.onloss)
+		do_onloss(f, i, &m.onloss);
 	else
 		conn_end(f, i);
 }

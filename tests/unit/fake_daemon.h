@@ -32,6 +32,7 @@ struct fake_name {
 	char name[ATTACH_NAME_MAX + 1];
 	unsigned opens;
 	int hint;                        /* FIFO of dlock_fd(), -1 */
+	unsigned signo;                  /* for when a hold is lost */
 };
 
 struct fake {

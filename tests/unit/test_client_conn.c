@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The library and its daemon: what either may do wrong, go away, come back, or lose. */
+#include <signal.h>
+
 #include "client_rig.h"
 
 #include <fcntl.h>
@@ -441,6 +443,44 @@ static void a_deadline_that_has_passed_is_not_relied_on(void **state)
 	ok(dlock_close(fast));
 }
 
+static dlock_t *open_onloss(int signo)
+{
+	dlock_attr_t *a;
+	dlock_t *l;
+
+	ok(dlock_attr_create(&a));
+	ok(dlock_attr_set_onloss(a, signo));
+	ok(dlock_open(&l, "x", a));
+	dlock_attr_destroy(a);
+	return l;
+}
+
+/* The daemon is told of one signal for all handles of a name, and again where the name is opened anew. */
+static void a_signal_for_a_loss_is_asked_for(void **state)
+{
+	dlock_attr_t *a;
+	dlock_t *plain, *usr, *kill;
+
+	(void)state;
+	ok(dlock_attr_create(&a));
+	fails(EINVAL, dlock_attr_set_onloss(a, -1));
+	fails(EINVAL, dlock_attr_set_onloss(a, 65));
+	dlock_attr_destroy(a);
+	plain = rig_open("x", 0);
+	assert_int_equal(fake.names[0].signo, 0);
+	kill = open_onloss(SIGKILL);
+	assert_int_equal(fake.names[0].signo, SIGKILL);
+	usr = open_onloss(SIGUSR1);
+	assert_int_equal(fake.names[0].signo, SIGKILL);
+	ok(dlock_close(kill));
+	fake_break(&fake, "default");
+	ok(dlock_wait(plain));
+	assert_int_equal(fake.names[fake.n_names - 1].signo, SIGUSR1);
+	ok(dlock_post(plain));
+	ok(dlock_close(usr));
+	ok(dlock_close(plain));
+}
+
 static void failfast_notices_within_a_moment_that_the_daemon_is_away(void **state)
 {
 	dlock_t *l = rig_open("x", 0), *fast = rig_open("x", FAILFAST | PROCESS);
@@ -647,6 +687,7 @@ int main(void)
 		test(a_broken_space_is_opened_anew_by_the_wait),
 		test(a_broken_space_may_be_waited_on_while_the_daemon_is_away),
 		test(a_deadline_that_has_passed_is_not_relied_on),
+		test(a_signal_for_a_loss_is_asked_for),
 		test(failfast_notices_within_a_moment_that_the_daemon_is_away),
 		test(a_silent_daemon_holds_up_no_wait_beyond_its_limit),
 		test(failfast_does_not_wait_for_a_silent_daemon),
