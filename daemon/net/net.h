@@ -38,7 +38,7 @@ struct tls_keys;
 #define NET_PROTOCOL_MAX 1
 #define NET_NAME_MAX 64          /* bytes: of nodes and clusters */
 #define NET_FRAME_MIN 32         /* a frame begins with its length, u16 little-endian */
-#define NET_FRAME_MAX 1520
+#define NET_FRAME_MAX 1536
 #define NET_LISTEN_MAX 8
 
 /* The limits; net_options may set others. What meets one is disconnected or refused, logged and counted. */
