@@ -11,11 +11,11 @@ srctree := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 override O := $(abspath $(O))
 MAKEFLAGS += -rR --no-print-directory
 
-.PHONY: all tests benches cluster-benches check sim sim-mutants model sanitize bench bench-cluster demo install uninstall clean tags help
+.PHONY: all tests benches cluster-benches check jepsen sim sim-mutants model sanitize bench bench-cluster demo install uninstall clean tags help
 all:
 
 # These look again at what is installed, so each builds in a make of its own.
-outer := check sim sim-mutants model sanitize bench bench-cluster demo clean tags help
+outer := check jepsen sim sim-mutants model sanitize bench bench-cluster demo clean tags help
 ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
 include $(srctree)/scripts/Makefile.build
 include $(srctree)/scripts/Makefile.tests
@@ -36,6 +36,14 @@ sanitize:
 	+@$(again) O=$(O)/asan SANITIZE=address,undefined tests
 	+@$(again) O=$(O)/tsan SANITIZE=thread tests
 	@$(run-tests) $(if $(T),--only '$(T)') --logs $(O)/test-logs $(O)/asan/tests.list $(O)/tsan/tests.list
+
+# A real cluster in network namespaces, under faults; longer than make check has time for.
+HOSTS ?= 5
+MINUTES ?= 30
+jepsen:
+	@$(deps) check
+	+@$(again) O=$(O) tests
+	@O=$(O) srctree=$(srctree) $(O)/tests/cluster/cluster $(HOSTS) $$(($(MINUTES) * 60)) $(NEMESES)
 
 # The many-node core in its simulator: more seeds than make check has time for, and its judges judged.
 FIRST ?= 1000
@@ -81,6 +89,7 @@ help:
 	@echo 'make               the library, the daemon and the command, in $(O)'
 	@echo 'make demo          installs what is missing, builds, shows what dlock does'
 	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
+	@echo 'make jepsen        a cluster under faults (HOSTS=5, MINUTES=30, NEMESES="split kill …": only these; KEEP=DIR)'
 	@echo 'make sim           many simulated clusters (SEEDS=1000, FIRST=1000); make sim-mutants: its judges judged'
 	@echo 'make model         explores the models of the protocol (docs/model) to their end'
 	@echo 'make sanitize      the tests under ASan and UBSan, then the threaded ones under TSan'

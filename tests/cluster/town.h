@@ -28,6 +28,9 @@ struct town {
 
 extern struct town town;
 
+/* There is an etcd; if not, the test is skipped, which it says. */
+bool town_possible(void);
+
 /* After harness_begin(). Gives up with a reason. All daemons are ready when it returns. */
 void town_begin(unsigned hosts, unsigned ttl_ms);
 

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What "dlock run" runs is dead before anybody else is granted the lock: how long before.
+ *
+ * On host 1 "dlock run" keeps a command that notes the time as often as it can, and a descendant of it in a session of its own
+ * that does the same. The host is cut off: from the store, from everybody, or its daemon is frozen. On host 2 a program
+ * waits for the lock, and notes when it has it. The margin is from the last note on host 1 to that. None may
+ * be negative. TERM is ignored by the descendant: it is KILL that ends it.
+ *
+ * Where the daemon is frozen nobody can kill in time but the library in "dlock run" itself, by the published deadline.
+ *
+ *     margin [ROUNDS]
+ */
+#include <dlock.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../e2e/harness.h"
+#include "town.h"
+
+#define TTL_MS 1500
+#define ROUNDS 6
+#define ROUNDS_MAX 1000
+#define PATIENCE_MS 20000
+#define BUCKET_MS 100
+
+static struct notes {
+	uint64_t last[2];                /* of the command, of its descendant */
+	uint64_t granted;                /* on host 2 */
+	uint32_t let_go;
+} *notes;
+
+static double margin_ms[ROUNDS_MAX];
+
+static void notes_open(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+
+	if (fd < 0 || ftruncate(fd, sizeof *notes) < 0)
+		exit(1);
+	notes = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+}
+
+/* "margin --note FILE": what dlock run runs. */
+__attribute__((noreturn)) static void note_time(const char *path)
+{
+	notes_open(path);
+	unsigned i = fork() == 0;
+
+	if (i) {
+		setsid();
+		signal(SIGTERM, SIG_IGN);
+	}
+	for (;;) {
+		__atomic_store_n(&notes->last[i], now_ns(), __ATOMIC_RELEASE);
+		nap_ns(50000);           /* two cores have others to serve */
+	}
+}
+
+__attribute__((noreturn)) static void other_host(void)
+{
+	dlock_t *l;
+
+	end_with_parent();
+	lab_enter(2);
+	setenv("DLOCK_RUN_DIR", town_run_dir(2), 1);
+	if (dlock_open(&l, "margin", NULL) || dlock_wait(l))
+		_exit(1);
+	__atomic_store_n(&notes->granted, now_ns(), __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&notes->let_go, __ATOMIC_ACQUIRE))
+		nap_ns(1 * MS);
+	_exit(dlock_post(l) || dlock_close(l));
+}
+
+static bool soon(const uint64_t *what)
+{
+	uint64_t until = now_ns() + PATIENCE_MS * MS;
+
+	while (!__atomic_load_n(what, __ATOMIC_ACQUIRE))
+		if (now_ns() > until)
+			return false;
+		else
+			nap_ns(1 * MS);
+	return true;
+}
+
+static const char *cut_off(unsigned way)
+{
+	switch (way % 3) {
+	case 0:
+		for (unsigned i = 1; i <= TOWN_STORES; i++) {
+			lab_block(1, town.hosts + i);
+			lab_block(town.hosts + i, 1);
+		}
+		return "cut off from the store";
+	case 1:
+		lab_cable(1, false);
+		return "cut off from everybody";
+	default:
+		daemon_kill(1, SIGSTOP);
+		return "its daemon is frozen";
+	}
+}
+
+/* One round; its margin in ms. */
+static double round_of(unsigned n, const char *path)
+{
+	char run[64], command[400];
+	int status;
+
+	memset(notes, 0, sizeof *notes);
+	snprintf(run, sizeof run, "DLOCK_RUN_DIR=%s", town_run_dir(1));
+	snprintf(command, sizeof command, "exec %s run --grace 0.2 margin -- %s --note %s", built("libclient/cmd/dlock"),
+		 built("tests/cluster/margin"), path);
+	char *argv[] = { "sh", "-c", command, NULL }, *environment[] = { run, NULL };
+	pid_t holder = lab_spawn(1, town_log("run", 1), argv, environment);
+	if (!soon(&notes->last[0]) || !soon(&notes->last[1]))
+		give_up("dlock run does not get the lock on host 1");
+
+	fflush(stdout);
+	pid_t waiter = fork();
+	if (waiter == 0)
+		other_host();
+	nap_ns((100 + random_below(TTL_MS / 2)) * MS);
+	const char *how = cut_off(n);
+	if (!soon(&notes->granted))
+		give_up("%s: nobody else is granted the lock", how);
+	nap_ns(300 * MS);                /* if one of them were still alive it would go on to note */
+	double margin = (double)(int64_t)(notes->granted - (notes->last[0] > notes->last[1] ? notes->last[0] : notes->last[1])) / 1e6;
+	note("%s: %.1f ms", how, margin);
+
+	town_mend();
+	waitpid(holder, &status, 0);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 75)
+		ok(false, "%s: dlock run ends with 75, and not with %d", how, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	__atomic_store_n(&notes->let_go, 1, __ATOMIC_RELEASE);
+	waitpid(waiter, &status, 0);
+	if (status)
+		give_up("host 2 had the lock, and lost it");
+	if (!daemon_ready(1, PATIENCE_MS))
+		give_up("host 1 does not come back");
+	return margin;
+}
+
+static void histogram(unsigned n)
+{
+	unsigned count[64] = { 0 };
+
+	for (unsigned i = 0; i < n; i++) {
+		double at = margin_ms[i] / BUCKET_MS;
+		count[at < 0 ? 0 : at > 62 ? 63 : 1 + (unsigned)at]++;
+	}
+	note("from the last sign of life on the one host to the grant on the other:");
+	for (unsigned b = 0; b < 64; b++)
+		if (count[b] || b == 0)
+			note("%s%5d ms %u", b ? "from " : "below", b ? (int)(b - 1) * BUCKET_MS : 0, count[b]);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS, late = 0;
+	char path[80];
+
+	if (argc == 3 && !strcmp(argv[1], "--note"))
+		note_time(argv[2]);
+	if (rounds < 1 || rounds > ROUNDS_MAX)
+		return 64;
+	harness_begin(60 + 15 * rounds);
+	if (!town_possible())
+		return harness_end();
+	town_begin(2, TTL_MS);
+	snprintf(path, sizeof path, "%s/notes", harness.dir);
+	notes_open(path);
+	for (unsigned i = 0; i < rounds; i++) {
+		margin_ms[i] = round_of(i, path);
+		late += margin_ms[i] <= 0;
+	}
+	histogram(rounds);
+	ok(!late, "whatever cuts a host off, what dlock run ran there is dead before the lock is granted elsewhere");
+	return harness_end();
+}
