@@ -38,7 +38,7 @@ class History:
     def __init__(self, lines):
         self.events = sorted(lines, key=lambda e: e["t"])
         self.wrong = []
-        self.holds, self.waits, self.losses, self.writes, self.faults = [], [], [], [], []
+        self.holds, self.waits, self.losses, self.writes, self.posts, self.faults = [], [], [], [], [], []
         self.counts = collections.Counter()
         self.ttl = self.bound = self.healed = self.ended = None
         open_calls, held, faulty = {}, {}, {}
@@ -54,7 +54,8 @@ class History:
             else:
                 self.answer(open_calls.pop(e["who"], None), e, held)
         self.waits += [(c, None) for c in open_calls.values() if c["op"] in TAKES]
-        self.faults += [(begin, None, hosts) for begin, hosts in faulty.values()]
+        self.faults += [(op, begin, None, hosts) for op, begin, hosts in faulty.values()]
+        self.posts_count()
 
     def no(self, text):
         self.wrong.append(text)
@@ -72,10 +73,10 @@ class History:
         self.counts["nemesis " + e["op"]] += e["ev"] == "call"
         if e["op"] == "mend":
             if e["ev"] == "return" and e["what"] in faulty:
-                begin, hosts = faulty.pop(e["what"])
-                self.faults.append((begin, e["t"], hosts))
+                op, begin, hosts = faulty.pop(e["what"])
+                self.faults.append((op, begin, e["t"], hosts))
         elif e["ev"] == "call":
-            faulty[e["what"]] = (e["t"], e["hosts"])
+            faulty[e["what"]] = (e["op"], e["t"], e["hosts"])
 
     def answer(self, call, e, held):
         op, result, key = e["op"], e["result"], (e["who"], e["name"])
@@ -99,12 +100,21 @@ class History:
             if result == "ok":
                 self.writes.append((e["t"], h))
             return
-        if result == "ok":
+        if result == "ok" and op == "post":
+            self.posts.append((h, call["t"]))
+        elif result == "ok":
             h.end = call["t"]
         else:
             self.losses.append((h, e["t"]))
         if op == "post":
             del held[key]
+
+    def posts_count(self):
+        """Where the daemon is frozen, and a moment after, the deadline is what ends a hold, and post does not look at that."""
+        for h, t in self.posts:
+            if not any(op == "freeze" and h.host in hosts and begin <= t and (end is None or t <= end + self.ttl)
+                       for op, begin, end, hosts in self.faults):
+                h.end = max(h.end, t)
 
     # --- The judges ---
 
@@ -165,7 +175,7 @@ class History:
     def judge_losses(self):
         for h, t in self.losses:
             since = h.called - 3 * self.ttl
-            if not any(h.host in hosts and begin <= t and (end is None or end >= since) for begin, end, hosts in self.faults):
+            if not any(h.host in hosts and begin <= t and (end is None or end >= since) for _, begin, end, hosts in self.faults):
                 self.no(f"lost at {t}, and nothing was wrong: {h}")
 
     def judge_liveness(self):
