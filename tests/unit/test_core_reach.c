@@ -335,6 +335,42 @@ static void last_one_leaves(void **state)
 	}
 }
 
+/* A daemon that adopts, does not reach the store, and leaves: what it adopted is not forgotten, but ended. */
+static void leaves_before_it_has_read(void **state)
+{
+	(void)state;
+
+	for (unsigned back = 0; back < 2; back++) {
+		static struct crig r;
+		struct crig_node *n = &r.node[1];
+		char beat[40];
+		struct beat_value v;
+
+		crig_init(&r, 3);
+		snprintf(beat, sizeof beat, "beat/%016llx", (unsigned long long)n->session);
+		struct core_event ev = { .kind = CORE_EV_START, .start = { .session = n->session, .incarnation = n->incarnation + 1,
+			.cluster = &n->conf, .deadline = n->deadline } };
+		crig_kill(&r, 1);
+		assert_int_equal(core_create(&n->mem, &n->core), 0);
+		r.store_cut[1] = true;
+		assert_int_equal(crig_give(&r, 1, &ev), 0);
+		ev = leave_event(CRIG_SECOND / 2);
+		assert_int_equal(crig_give(&r, 1, &ev), 0);
+		crig_run(&r, CRIG_SECOND / 10);
+		r.store_cut[1] = !back;
+		crig_run(&r, 8 * CRIG_SECOND);
+		assert_int_equal(n->left, 1);
+		assert_int_equal(n->left_error, back ? 0 : -ETIMEDOUT);
+		const struct crig_record *tomb = crig_record(&r, beat);
+		if (back) {
+			assert_non_null(tomb);
+			assert_int_equal(beat_decode(tomb->value, tomb->size, &v), 0);
+			assert_true(v.ended);
+		}
+		crig_done(&r);
+	}
+}
+
 /* What a daemon does that is told to stop: one sync, and its successor may adopt all that it had. */
 static void drains(void **state)
 {
@@ -452,6 +488,8 @@ int main(void)
 		{ "a node that leaves refuses, asks back, hands over, and ends its session itself", leaves, NULL, NULL, NULL },
 		{ "who does not give back in time loses it, with the actions on loss before the end", leaves_without_patience, NULL, NULL, NULL },
 		{ "the last one leaves", last_one_leaves, NULL, NULL, NULL },
+		{ "a daemon that adopted and could read nothing ends what it adopted, or says that it has not",
+		  leaves_before_it_has_read, NULL, NULL, NULL },
 		{ "a node that drains masters nothing, and keeps what it holds", drains, NULL, NULL, NULL },
 		{ "envelopes: written-down bytes, and nothing else is one", envelopes, NULL, NULL, NULL },
 		{ "records of whom one does not reach", cut_records, NULL, NULL, NULL },
