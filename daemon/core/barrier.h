@@ -24,7 +24,8 @@
  *
  * Whoever waits and is not IN may go at once, since no verdict can include it until its member confirms. Whoever is
  * IN asks (flag BREAK), and waits for the verdict. A session that ends takes its arrivals with it; if some were
- * IN or TOLD, the next session ASKs what became of that round.
+ * IN or TOLD, the next session ASKs what became of that round. Of a node that leaves for good, whoever is in no
+ * round is sent away, and for the others it wants out; if its session ends first, nobody can ask, and they hear ESTALE.
  *
  * Names of barriers are in a table of their own, so those of locks cost nothing more.
  */
@@ -70,6 +71,7 @@ struct barrier {
 	bool write;                      /* the record, after that */
 	bool going;                      /* GO has come: OUT as soon as all have their results */
 	bool answered;                   /* nothing is asked any more, as soon as all have their results */
+	bool say;                        /* where the node stands, once those who were sent away have heard it */
 };
 
 /* --- The master's --- */
@@ -135,6 +137,8 @@ struct barriers {
 	uint32_t cursor;                 /* of the walk that tells them while syncing */
 	shard_set_t told;                /* of the shards that are being synced, these barriers have been told */
 	bool walking;
+	bool leaving;                    /* this node, for good: whoever is in a round wants out of it */
+	bool over;                       /* its last session, too: nobody answers any more */
 	shard_set_t ready;
 	struct barrier_shard shard[CORE_SHARDS];
 	name_t idle_first, idle_last;
@@ -153,6 +157,12 @@ void barriers_begin(struct barriers *b);
 
 /* Arrivals end with their session. */
 void barriers_lapse(struct barriers *b);
+
+/* The node leaves for good. `lasting`: its session goes on for the time being, so that masters can be heard. */
+void barriers_leave(struct barriers *b, bool lasting);
+
+/* Somebody waits yet for a verdict, or for the end of a reset. */
+bool barriers_left_over(const struct barriers *b);
 
 /* The events ADOPT_BARRIER to CLOSE, with core_step()'s errors. */
 int barriers_event(struct barriers *b, const struct core_event *ev, struct step *s);

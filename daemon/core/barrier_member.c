@@ -123,7 +123,7 @@ static struct census census(const struct barriers *b, const struct barrier *x)
 		c.yes += p->yes && c.yes == c.held;
 		c.held++;
 		c.in += in;
-		c.wants_out |= in && p->gives_up;
+		c.wants_out |= in && (p->gives_up || b->leaving);
 	}
 	return c;
 }
@@ -172,18 +172,14 @@ static void settle_error(struct barriers *b, struct barrier *x, uint64_t from, u
 			settle(b, x, p, error);
 }
 
-/* Whoever wants out and is in no round may go. false: nobody does. */
-static bool settle_out(struct barriers *b, struct barrier *x)
+/* Whoever wants out and is in no round may go. */
+static void settle_out(struct barriers *b, struct barrier *x)
 {
-	bool any = false;
-
 	for (struct barrier_party *p = party_at(b, x->parties); p; p = party_at(b, p->next)) {
-		if (p->settled || !p->gives_up || (x->rec.ask_round && p->order <= x->rec.ask_upto))
+		if (p->settled || !(p->gives_up || b->leaving) || (x->rec.ask_round && p->order <= x->rec.ask_upto))
 			continue;
-		settle(b, x, p, -CORE_ETIMEDOUT);
-		any = true;
+		settle(b, x, p, p->gives_up ? -CORE_ETIMEDOUT : -CORE_ESHUTDOWN);
 	}
-	return any;
 }
 
 /* --- What is said --- */
@@ -334,7 +330,10 @@ static void orphan(struct barriers *b, struct barrier *x)
 	rec->state = x->going ? rec->state : CORE_BARRIER_OUT;
 	return;
 #endif
-	if (rec->state != CORE_BARRIER_OUT && !x->going) {
+	if (b->leaving) {
+		ask_end(x);
+		x->ask_number = 0;
+	} else if (rec->state != CORE_BARRIER_OUT && !x->going) {
 		settle_error(b, x, 0, rec->ask_round ? rec->ask_upto : 0, -CORE_ESTALE);
 		rec->ask_round = rec->now.round;
 		rec->ask_session = rec->session;
@@ -351,10 +350,38 @@ static void orphan(struct barriers *b, struct barrier *x)
 
 void barriers_lapse(struct barriers *b)
 {
+	b->over = b->leaving;
 	for (uint32_t i = b->all; i; i = barrier_at(b, i)->next)
 		orphan(b, barrier_at(b, i));
 	b->walking = false;
 	b->told = 0;
+}
+
+/* In no round, and in none that is asked for. */
+static void send_away(struct barriers *b, struct barrier *x)
+{
+	uint64_t stay = x->rec.state != CORE_BARRIER_OUT ? x->rec.upto : x->rec.ask_round ? x->rec.ask_upto : 0;
+
+	settle_error(b, x, stay, UINT64_MAX, -CORE_ESHUTDOWN);
+	x->number = ++b->number;
+	x->say = true;
+	due_put(b, x);
+}
+
+void barriers_leave(struct barriers *b, bool lasting)
+{
+	b->leaving = true;
+	for (uint32_t i = b->all; i; i = barrier_at(b, i)->next)
+		(lasting ? send_away : orphan)(b, barrier_at(b, i));
+	b->over = !lasting;
+}
+
+bool barriers_left_over(const struct barriers *b)
+{
+	for (uint32_t i = b->all; i; i = barrier_at(b, i)->next)
+		if (barrier_at(b, i)->parties || barrier_at(b, i)->reset_number)
+			return true;
+	return false;
 }
 
 void barriers_begin(struct barriers *b)
@@ -601,6 +628,15 @@ static void take_go(struct barriers *b, struct barrier *x, const struct msg *m, 
 	due_put(b, x);
 }
 
+static void reset_done(struct barrier *x, int error, struct step *s)
+{
+	struct core_action *a = step_act(s, CORE_ACT_RESET_DONE);
+
+	x->reset_number = 0;
+	a->barrier.ref = x->ref;
+	a->barrier.error = error;
+}
+
 static void take_answer(struct barriers *b, struct barrier *x, const struct msg *m, struct step *s)
 {
 	struct core_verdict v = verdict_of(m);
@@ -608,8 +644,7 @@ static void take_answer(struct barriers *b, struct barrier *x, const struct msg 
 	if (m->flags & MSG_FLAG_RESET) {
 		if (!x->reset_number || x->reset_number != m->number)
 			return;
-		x->reset_number = 0;
-		step_act(s, CORE_ACT_RESET_DONE)->barrier.ref = x->ref;
+		reset_done(x, 0, s);
 	} else if (x->ask_number && x->ask_number == m->number) {
 		if (m->error)
 			settle_error(b, x, 0, x->rec.ask_upto, -CORE_ESTALE);
@@ -689,6 +724,8 @@ bool barriers_member_work(struct barriers *b, struct step *s)
 	if (!b->due_first)
 		b->due_last = 0;
 	x->due = false;
+	if (b->over && x->reset_number)
+		reset_done(x, -CORE_ESHUTDOWN, s);
 	if (x->answered) {
 		ask_end(x);
 		x->write = true;
@@ -699,9 +736,14 @@ bool barriers_member_work(struct barriers *b, struct step *s)
 		x->rec.last = x->rec.now;
 		x->rec.now = (struct core_verdict){ 0 };
 		record_write(b, x, s);
-		state_say_anew(b, x, s);
+		x->number = ++b->number;
+		x->say = true;
 	} else if (x->write) {
 		record_write(b, x, s);
+	}
+	if (x->say) {
+		x->say = false;
+		state_say(b, x, s);
 	}
 	return true;
 }

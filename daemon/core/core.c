@@ -223,11 +223,11 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 			return -CORE_EINVAL;
 		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_ARRIVE:
+	case CORE_EV_RESET:
 		if (c->cluster.leave.on)
 			return -CORE_ESHUTDOWN;
 		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_WITHDRAW:
-	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
 		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_KEEP:

@@ -303,7 +303,7 @@ struct core_event {
 	X(LEDGER_ARRIVE)  /* write down that this party has come; such rows outlive LAPSED */  \
 	X(LEDGER_BARRIER) /* write down where the node stands; outlives LAPSED too */          \
 	X(VERDICT)        /* hand it to the party, and strike out its row */                   \
-	X(RESET_DONE)     /* the master has broken the round that was forming, if one was */   \
+	X(RESET_DONE)     /* the master has broken the round that was forming, if one was; or error */ \
 	X(TIMER)          /* give CORE_EV_TIMER at this time or later; replaces an earlier one */ \
 	X(FATAL)          /* superseded, or the store holds what cannot be: error; stop */
 
@@ -341,7 +341,9 @@ struct core_action {
 			uint64_t round;          /* VERDICT: of which; 0: of none */
 			const struct core_barrier *record; /* LEDGER_BARRIER; until the next step */
 			int error;               /* VERDICT: 0 passed; -EPIPE broken, -ETIMEDOUT the same for who withdrew,
-						    -ESTALE nobody knows, -EINVAL another number of parties */
+						    -ESTALE nobody knows, -EINVAL another number of parties,
+						    -ESHUTDOWN this node leaves, and it was in no round;
+						    RESET_DONE: -ESHUTDOWN this node has left, nobody has answered */
 			bool yes;                /* LEDGER_ARRIVE: its vote; VERDICT: all said yes */
 			bool serial;             /* VERDICT: the one of its round */
 		} barrier;
@@ -417,7 +419,7 @@ void core_free(struct core *c);
  *                    being released. A grant is never said twice: the range may be in use already
  *   -EEXIST          CLAIM, ADOPT: the key is open by another ref
  *   -EBUSY           CLAIM: the key is being released by another ref; claim again when that is FORGOTTEN
- *   -ESHUTDOWN       CLAIM, ARRIVE, and CHANGE that wants something, after LEAVE
+ *   -ESHUTDOWN       CLAIM, ARRIVE, RESET, and CHANGE that wants something, after LEAVE
  *   -ENOTRECOVERABLE after CORE_ACT_FATAL, always
  *
  *   Of barriers: -ENOMEM ARRIVE, RESET, ADOPT_*; -EINVAL a bad key or no parties, ARRIVE or RESET with another number

@@ -15,6 +15,7 @@ void leave_begin(struct core *c, core_nsec_t patience)
 	cluster_drain(c, true);
 	*l = (struct leave){ .on = true, .walking = true, .until = c->now + patience };
 	c->cluster.session.leaving = true;
+	barriers_leave(&c->barriers, c->cluster.session.state >= SESSION_BEATING && c->cluster.session.state <= SESSION_LIVE);
 }
 
 /* It may be that nobody else can master anything: then nobody is waited for. */
@@ -30,7 +31,7 @@ static bool heirs(const struct core *c)
 }
 
 /* Whoever only observes holds nobody up. */
-static bool left_over(const struct core *c)
+static bool holds(const struct core *c)
 {
 	const struct member *m = &c->member;
 
@@ -51,7 +52,7 @@ static bool done(const struct core *c, core_nsec_t now)
 
 	if (now >= cl->leave.until)
 		return true;
-	return !left_over(c) && (cl->session.state != SESSION_LIVE || cl->drained || !heirs(c));
+	return !holds(c) && !barriers_left_over(&c->barriers) && (cl->session.state != SESSION_LIVE || cl->drained || !heirs(c));
 }
 
 void leave_tick(struct core *c, struct step *s)
@@ -61,7 +62,7 @@ void leave_tick(struct core *c, struct step *s)
 	if (!cl->leave.on || cl->leave.walking || !session_on(&cl->session))
 		return;
 	if (done(c, s->now))
-		session_leave(&cl->session, left_over(c), s);
+		session_leave(&cl->session, holds(c), s);
 }
 
 /* --- Leases --- */

@@ -3,9 +3,9 @@
  * Leaving for good, which a daemon that is only stopped does not do: that one drains, and its successor adopts the
  * session, the leases and the clients.
  *
- * Who leaves masters nothing any more (as with a drain), refuses whoever waits, asks back what is held, and when nothing
- * is left, or the patience is over, ends its own session: what is held then is lost as at any lapse, with
- * LOSS first. The tombstone is its own, the member record goes after it, so the others wait for no TTL. It begins no other.
+ * Who leaves masters nothing any more (as with a drain), refuses whoever waits, wants out of its barriers' rounds, asks back
+ * what is held, and when nothing is left, or the patience is over, ends its own session: what is held then is lost as at any
+ * lapse, with LOSS first, and who has no verdict yet hears ESTALE. The tombstone is its own, the member record goes after it, so the others wait for no TTL. It begins no other.
  */
 #ifndef DLOCK_CORE_LEAVE_H
 #define DLOCK_CORE_LEAVE_H

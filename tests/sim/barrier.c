@@ -257,6 +257,9 @@ static void act_verdict(struct sim *s, struct node *n, const struct core_action 
 	case -EINVAL:
 		s->counts->mismatches++;
 		break;
+	case -ESHUTDOWN:
+		s->counts->sent_away++;
+		break;
 	default:
 		sim_no(s, "node %u: a verdict of %d", n->id, a->barrier.error);
 	}

@@ -279,6 +279,8 @@ void judge_left(struct sim *s, const struct node *n, int error)
 
 	if (holds(s, n))
 		sim_no(s, "node %u has left, and by its own clock it goes on", n->id);
+	if (n->rows_n)
+		sim_no(s, "node %u has left, and %u parties have heard nothing", n->id, n->rows_n);
 	snprintf(key, sizeof key, "beat/%016llx", (unsigned long long)n->session);
 	for (size_t i = 0; !error && i < s->records_n; i++) {
 		const struct record *r = &s->records[i];

@@ -58,7 +58,7 @@ enum run_kind {
 	X(tries) X(tried) X(busy) X(kept) X(priorities) X(observations) X(observed) X(proclaims) X(nobodies) X(news) X(news_nobody)                \
 	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
-	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) \
+	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
 	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
 	X(restarts) X(releases_judged) X(exams)
 

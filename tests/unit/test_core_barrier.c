@@ -495,6 +495,116 @@ static void nobody_knows(void **state)
 	crig_done(r);
 }
 
+static void leave(struct crig *r, unsigned node, core_nsec_t patience)
+{
+	assert_int_equal(crig_give(r, node, &(struct core_event){ .kind = CORE_EV_LEAVE, .leave.patience = patience }), 0);
+}
+
+static void node_leaves(void **state)
+{
+	(void)state;
+
+	/* Also one that masters the barrier itself. Who is in no round, here because there is one too many, is sent away at once. */
+	for (unsigned node = 0; node < 3; node += 2) {
+		struct crig *r = begin(4);
+		struct core_event ev = event_of(CORE_EV_ARRIVE, 9), reset_ev = event_of(CORE_EV_RESET, 0);
+
+		arrives(r, 1, 1);
+		arrives(r, node, 2);
+		crig_run(r, 20 * MS);
+		r->lose[MSG_ENROL] = 1u << node;
+		if (node)
+			arrives(r, node, 3);
+		leave(r, node, 10 * CRIG_SECOND);
+		if (node)
+			all_told(3, 3, -ESHUTDOWN, 0);
+		all_told(1, 1, NONE, 0);
+		assert_int_equal(crig_give(r, node, &ev), -ESHUTDOWN);
+		assert_int_equal(crig_give(r, node, &reset_ev), -ESHUTDOWN);
+		crig_run(r, 20 * MS);
+		all_told(1, 2, -EPIPE, 0);
+		r->lose[MSG_ENROL] = 0;
+		crig_run(r, CRIG_SECOND);
+		assert_int_equal(r->node[node].left, 1);
+		assert_int_equal(r->node[node].losses, 0);
+		arrives(r, 1, 11);
+		arrives(r, 3, 12);
+		arrives(r, 3, 13);
+		crig_run(r, 50 * MS);
+		all_told(11, 13, 0, 1);
+		crig_done(r);
+	}
+}
+
+/* The verdict came first, and whoever leaves waits for it: all the others hear the same. */
+static void leaves_with_a_verdict(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	r->lose[MSG_ANNOUNCE] = 1u << 1;
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, i);
+	crig_run(r, 20 * MS);
+	leave(r, 1, 10 * CRIG_SECOND);
+	leave(r, 2, 10 * CRIG_SECOND);
+	crig_run(r, 20 * MS);
+	all_told(1, 3, NONE, 0);
+	assert_int_equal(r->node[1].left + r->node[2].left, 0);
+	r->lose[MSG_ANNOUNCE] = 0;
+	reconnect(r, 0, 1);
+	crig_run(r, CRIG_SECOND);
+	all_told(1, 3, 0, 1);
+	assert_int_equal(r->node[1].left + r->node[2].left, 2);
+	crig_done(r);
+}
+
+/* Nobody answers any more: ESTALE, since no next session of this node will ask. */
+static void leaves_unheard(void **state)
+{
+	(void)state;
+	struct core_event reset_ev;
+
+	for (unsigned told_of = 0; told_of < 2; told_of++) {
+		struct crig *r = begin(4);
+
+		if (told_of)
+			r->lose[MSG_GO] = 1u << 2;
+		for (unsigned i = told_of ? 1 : 2; i <= 3; i++)
+			arrives(r, i, i);
+		crig_run(r, 20 * MS);
+		for (unsigned i = 0; i < 4; i++)
+			if (i != 2)
+				crig_block(r, 2, i, true);
+		reset_ev = event_of(CORE_EV_RESET, 0);
+		assert_int_equal(crig_give(r, 2, &reset_ev), 0);
+		leave(r, 2, CRIG_SECOND / 2);
+		crig_run(r, 400 * MS);
+		all_told(2, 2, NONE, 0);
+		assert_int_equal(resets, 0);
+		crig_run(r, 400 * MS);
+		all_told(2, 2, -ESTALE, 0);
+		assert_int_equal(resets, 1);
+		assert_int_equal(r->node[2].left, 1);
+		assert_int_equal(r->node[2].losses, 0);          /* a party holds nothing */
+		all_told(3, 3, told_of ? 0 : -EPIPE, told_of && told[3].serial);
+		crig_done(r);
+	}
+
+	/* It had lapsed before, and was about to ask. */
+	struct crig *r = begin(4);
+
+	arrives(r, 2, 2);
+	crig_run(r, 20 * MS);
+	r->node[2].loss_slow = true;
+	r->store_cut[2] = true;
+	crig_run(r, 6 * CRIG_SECOND);
+	all_told(2, 2, NONE, 0);
+	leave(r, 2, CRIG_SECOND);
+	all_told(2, 2, -ESTALE, 0);
+	crig_done(r);
+}
+
 static void parties_differ(void **state)
 {
 	(void)state;
@@ -696,6 +806,9 @@ int main(void)
 		STORY(daemon_restarts, "a daemon that is started anew changes nothing"),
 		STORY(node_lapses, "who lapsed asks what became of its round, and hears the same as the others"),
 		STORY(nobody_knows, "if nobody knows it hears ESTALE"),
+		STORY(node_leaves, "a node that leaves breaks its rounds, and sends away who is in none"),
+		STORY(leaves_with_a_verdict, "but a verdict that came first is waited for"),
+		STORY(leaves_unheard, "who leaves and hears of none in time says ESTALE"),
 		STORY(parties_differ, "another number of parties is refused to the later one"),
 		STORY(reset, "a reset breaks the round of all who had come"),
 		STORY(alone, "alone it is the same, in one step"),
