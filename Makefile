@@ -11,11 +11,11 @@ srctree := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 override O := $(abspath $(O))
 MAKEFLAGS += -rR --no-print-directory
 
-.PHONY: all tests benches cluster-benches check jepsen sim sim-mutants model sanitize bench bench-cluster demo install uninstall clean tags help
+.PHONY: all tests benches cluster-benches check jepsen sim sim-mutants model sanitize bench bench-cluster demo demo-cluster install uninstall clean tags help
 all:
 
 # These look again at what is installed, so each builds in a make of its own.
-outer := check jepsen sim sim-mutants model sanitize bench bench-cluster demo clean tags help
+outer := check jepsen sim sim-mutants model sanitize bench bench-cluster demo demo-cluster clean tags help
 ifneq ($(filter-out $(outer),$(or $(MAKECMDGOALS),all)),)
 include $(srctree)/scripts/Makefile.build
 include $(srctree)/scripts/Makefile.tests
@@ -78,6 +78,11 @@ demo:
 	+@$(again) O=$(O) all
 	@O=$(O) $(srctree)/scripts/demo
 
+demo-cluster:
+	@$(deps) demo-cluster
+	+@$(again) O=$(O) all
+	@O=$(O) $(srctree)/scripts/demo-cluster
+
 # The mark says that this folder is ours to remove.
 clean:
 	@if [ -e $(O)/.dlock-build ]; then rm -rf $(O); fi
@@ -88,6 +93,7 @@ tags:
 help:
 	@echo 'make               the library, the daemon and the command, in $(O)'
 	@echo 'make demo          installs what is missing, builds, shows what dlock does'
+	@echo 'make demo-cluster  the same of three hosts, one of which loses its network'
 	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
 	@echo 'make jepsen        a cluster under faults (HOSTS=5, MINUTES=30, NEMESES="split kill …": only these; KEEP=DIR)'
 	@echo 'make sim           many simulated clusters (SEEDS=1000, FIRST=1000); make sim-mutants: its judges judged'
