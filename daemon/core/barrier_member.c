@@ -8,24 +8,24 @@
  * Results are handed over before the record is written that forgets their round: a daemon that dies in
  * between finds the round in its ledger, and hears the verdict again.
  */
-#include "barrier.h"
+#include "barrier_int.h"
 
 #include "member.h"
 
 /* At most so many results are handed over in one piece of work. */
 #define HAND_OVER 4
 
-static struct barrier *barrier_at(const struct barriers *b, uint32_t handle)
+struct barrier *barrier_at(const struct barriers *b, uint32_t handle)
 {
 	return pool_at(&b->records, handle);
 }
 
-static struct barrier_party *party_at(const struct barriers *b, uint32_t handle)
+struct barrier_party *party_at(const struct barriers *b, uint32_t handle)
 {
 	return handle ? pool_at(&b->parties, handle) : NULL;
 }
 
-static uint32_t barrier_find(const struct barriers *b, const void *key, size_t len)
+uint32_t barrier_find(const struct barriers *b, const void *key, size_t len)
 {
 	name_t n = b->names.mem ? names_find(&b->names, key, len) : 0;
 
@@ -37,8 +37,7 @@ static unsigned shard_of_barrier(const struct barriers *b, const struct barrier 
 	return names_at(&b->names, x->name)->shard;
 }
 
-/* Finds or makes it; there is room for one more. */
-static int barrier_make(struct barriers *b, const struct core_event *ev, uint32_t *ret)
+int barrier_make(struct barriers *b, const struct core_event *ev, uint32_t *ret)
 {
 	name_t n;
 	uint32_t handle = barrier_find(b, ev->barrier.key, ev->barrier.key_len);
@@ -61,7 +60,7 @@ static int barrier_make(struct barriers *b, const struct core_event *ev, uint32_
 	return 0;
 }
 
-static void barrier_drop(struct barriers *b, uint32_t handle)
+void barrier_drop(struct barriers *b, uint32_t handle)
 {
 	struct barrier *x = barrier_at(b, handle);
 	name_t n = x->name;
@@ -82,7 +81,7 @@ static void barrier_drop(struct barriers *b, uint32_t handle)
 
 /* --- Its parties --- */
 
-static void party_add(struct barriers *b, struct barrier *x, uint64_t id, uint64_t order, bool yes)
+void party_add(struct barriers *b, struct barrier *x, uint64_t id, uint64_t order, bool yes)
 {
 	uint32_t handle = pool_take(&b->parties);
 	struct barrier_party *p = party_at(b, handle);
@@ -95,7 +94,7 @@ static void party_add(struct barriers *b, struct barrier *x, uint64_t id, uint64
 	x->last = handle;
 }
 
-static struct barrier_party *party_find(const struct barriers *b, const struct barrier *x, uint64_t id)
+struct barrier_party *party_find(const struct barriers *b, const struct barrier *x, uint64_t id)
 {
 	struct barrier_party *p = party_at(b, x->parties);
 
@@ -104,14 +103,7 @@ static struct barrier_party *party_find(const struct barriers *b, const struct b
 	return p;
 }
 
-struct census {
-	uint32_t held;                   /* wait for a round, or for the verdict of the one that they are in */
-	uint32_t in;                     /* are in it */
-	uint32_t yes;                    /* the first so many voted yes */
-	bool wants_out;                  /* somebody who is in it */
-};
-
-static struct census census(const struct barriers *b, const struct barrier *x)
+struct census census(const struct barriers *b, const struct barrier *x)
 {
 	struct census c = { 0 };
 
@@ -128,7 +120,7 @@ static struct census census(const struct barriers *b, const struct barrier *x)
 	return c;
 }
 
-static void due_put(struct barriers *b, struct barrier *x)
+void due_put(struct barriers *b, struct barrier *x)
 {
 	uint32_t handle = names_at(&b->names, x->name)->ref;
 
@@ -143,7 +135,7 @@ static void due_put(struct barriers *b, struct barrier *x)
 	b->due_last = handle;
 }
 
-static void settle(struct barriers *b, struct barrier *x, struct barrier_party *p, int error)
+void settle(struct barriers *b, struct barrier *x, struct barrier_party *p, int error)
 {
 	p->settled = true;
 	p->error = error;
@@ -151,8 +143,7 @@ static void settle(struct barriers *b, struct barrier *x, struct barrier_party *
 	due_put(b, x);
 }
 
-/* Those up to `upto` have this verdict, of a round in which they were in `session`. */
-static void settle_round(struct barriers *b, struct barrier *x, const struct core_verdict *v, uint64_t session, uint64_t upto)
+void settle_round(struct barriers *b, struct barrier *x, const struct core_verdict *v, uint64_t session, uint64_t upto)
 {
 	for (struct barrier_party *p = party_at(b, x->parties); p && p->order <= upto; p = party_at(b, p->next)) {
 		if (p->settled)
@@ -164,16 +155,14 @@ static void settle_round(struct barriers *b, struct barrier *x, const struct cor
 	}
 }
 
-/* Those above `from` and up to `upto`. */
-static void settle_error(struct barriers *b, struct barrier *x, uint64_t from, uint64_t upto, int error)
+void settle_error(struct barriers *b, struct barrier *x, uint64_t from, uint64_t upto, int error)
 {
 	for (struct barrier_party *p = party_at(b, x->parties); p && p->order <= upto; p = party_at(b, p->next))
 		if (!p->settled && p->order > from)
 			settle(b, x, p, error);
 }
 
-/* Whoever wants out and is in no round may go. */
-static void settle_out(struct barriers *b, struct barrier *x)
+void settle_out(struct barriers *b, struct barrier *x)
 {
 	for (struct barrier_party *p = party_at(b, x->parties); p; p = party_at(b, p->next)) {
 		if (p->settled || !(p->gives_up || b->leaving) || (x->rec.ask_round && p->order <= x->rec.ask_upto))
@@ -197,13 +186,7 @@ static bool can_tell(const struct barriers *b, const struct barrier *x)
 	return b->member->told & shard_bit(shard_of_barrier(b, x));
 }
 
-static uint16_t verdict_flags(const struct core_verdict *v)
-{
-	return (uint16_t)((v->passed ? MSG_FLAG_PASSED : 0) | (v->passed && v->yes ? MSG_FLAG_YES : 0));
-}
-
-/* All that this node has of it. If there is no master yet, or no way to it, the sync will tell. */
-static void state_say(const struct barriers *b, const struct barrier *x, struct step *s)
+void state_say(const struct barriers *b, const struct barrier *x, struct step *s)
 {
 	struct census c = census(b, x);
 	struct msg m = msg_of(b, x, MSG_ARRIVE);
@@ -228,13 +211,13 @@ static void state_say(const struct barriers *b, const struct barrier *x, struct 
 	step_send(s, &m);
 }
 
-static void state_say_anew(struct barriers *b, struct barrier *x, struct step *s)
+void state_say_anew(struct barriers *b, struct barrier *x, struct step *s)
 {
 	x->number = ++b->number;
 	state_say(b, x, s);
 }
 
-static void ask_say(const struct barriers *b, const struct barrier *x, uint64_t number, bool reset, struct step *s)
+void ask_say(const struct barriers *b, const struct barrier *x, uint64_t number, bool reset, struct step *s)
 {
 	struct msg m = msg_of(b, x, MSG_ASK);
 
@@ -258,7 +241,7 @@ static void past_say(const struct barriers *b, const struct barrier *x, struct s
 	step_send(s, &m);
 }
 
-static void record_write(struct barriers *b, struct barrier *x, struct step *s)
+void record_write(struct barriers *b, struct barrier *x, struct step *s)
 {
 	struct core_barrier *copy = &s->barrier[s->actions->n];
 	struct core_action *a = step_act(s, CORE_ACT_LEDGER_BARRIER);
@@ -400,235 +383,9 @@ void barriers_begin(struct barriers *b)
 	}
 }
 
-/* --- Events --- */
+/* --- Handing over --- */
 
-static int adopt_barrier(struct barriers *b, const struct core_event *ev)
-{
-	const struct core_barrier *rec = ev->barrier.record;
-	uint32_t handle;
-
-	if (!rec || !rec->parties || (rec->state != CORE_BARRIER_OUT && !rec->now.round))
-		return -CORE_EINVAL;
-	if (barrier_find(b, ev->barrier.key, ev->barrier.key_len))
-		return -CORE_EALREADY;
-	int r = barrier_make(b, ev, &handle);
-	if (r < 0)
-		return r;
-	barrier_at(b, handle)->rec = *rec;
-	b->number = max_u64(b->number, max_u64(rec->upto, rec->ask_upto));
-	return 0;
-}
-
-static int adopt_party(struct barriers *b, const struct core_event *ev)
-{
-	uint32_t handle = barrier_find(b, ev->barrier.key, ev->barrier.key_len);
-	struct barrier *x = handle ? barrier_at(b, handle) : NULL;
-
-	if (!x || !ev->barrier.order || (x->last && party_at(b, x->last)->order >= ev->barrier.order))
-		return -CORE_EINVAL;
-	party_add(b, x, ev->barrier.party, ev->barrier.order, ev->barrier.yes);
-	b->number = max_u64(b->number, ev->barrier.order);
-	return 0;
-}
-
-/* As many parties as the others say; nobody here: as many as one likes. */
-static int parties_agree(struct barrier *x, uint32_t parties)
-{
-	if (x->rec.parties == parties)
-		return 0;
-	if (x->parties || x->rec.state != CORE_BARRIER_OUT || x->reset_number)
-		return -CORE_EINVAL;
-	x->rec.parties = parties;
-	x->write = true;
-	return 0;
-}
-
-static int arrive(struct barriers *b, const struct core_event *ev, struct step *s)
-{
-	uint32_t handle;
-
-	if (!ev->barrier.parties)
-		return -CORE_EINVAL;
-	int r = barrier_make(b, ev, &handle);
-	if (r < 0)
-		return r;
-	struct barrier *x = barrier_at(b, handle);
-	if (party_find(b, x, ev->barrier.party))
-		return -CORE_EALREADY;
-	r = parties_agree(x, ev->barrier.parties);
-	if (r < 0)
-		return r;
-
-	uint64_t order = ++b->number;
-	party_add(b, x, ev->barrier.party, order, ev->barrier.yes);
-	if (x->write || (x->rec.session != b->member->self.session && x->rec.state == CORE_BARRIER_OUT))
-		record_write(b, x, s);
-	struct core_action *a = step_act(s, CORE_ACT_LEDGER_ARRIVE);
-	a->barrier.ref = x->ref;
-	a->barrier.party = ev->barrier.party;
-	a->barrier.order = order;
-	a->barrier.yes = ev->barrier.yes;
-	x->number = order;
-	state_say(b, x, s);
-	return 0;
-}
-
-static int withdraw(struct barriers *b, const struct core_event *ev, struct step *s)
-{
-	uint32_t handle = barrier_find(b, ev->barrier.key, ev->barrier.key_len);
-	struct barrier *x = handle ? barrier_at(b, handle) : NULL;
-	struct barrier_party *p = x ? party_find(b, x, ev->barrier.party) : NULL;
-
-	if (!p)
-		return -CORE_ENOENT;
-	if (p->settled || p->gives_up)
-		return -CORE_EALREADY;
-	if (x->rec.ask_round && p->order <= x->rec.ask_upto) {
-		p->gives_up = true;              /* the answer is asked for already */
-		return 0;
-	}
-	bool in = x->rec.state != CORE_BARRIER_OUT && p->order <= x->rec.upto;
-#ifdef CORE_BREAK_BARRIER_ALONE
-	in = false;
-#endif
-	p->gives_up = true;
-	if (!in)
-		settle(b, x, p, -CORE_ETIMEDOUT);
-	state_say_anew(b, x, s);
-	return 0;
-}
-
-static int reset(struct barriers *b, const struct core_event *ev, struct step *s)
-{
-	uint32_t handle;
-
-	if (!ev->barrier.parties)
-		return -CORE_EINVAL;
-	int r = barrier_make(b, ev, &handle);
-	if (r < 0)
-		return r;
-	struct barrier *x = barrier_at(b, handle);
-	if (x->reset_number)
-		return -CORE_EALREADY;
-	r = parties_agree(x, ev->barrier.parties);
-	if (r < 0)
-		return r;
-	x->reset_number = ++b->number;
-	ask_say(b, x, x->reset_number, true, s);
-	return 0;
-}
-
-static int close_barrier(struct barriers *b, const struct core_event *ev)
-{
-	uint32_t handle = barrier_find(b, ev->barrier.key, ev->barrier.key_len);
-	struct barrier *x = handle ? barrier_at(b, handle) : NULL;
-
-	if (!x)
-		return -CORE_ENOENT;
-	if (x->parties || x->reset_number || x->due || x->rec.state != CORE_BARRIER_OUT)
-		return -CORE_EBUSY;
-	barrier_drop(b, handle);
-	return 0;
-}
-
-int barriers_event(struct barriers *b, const struct core_event *ev, struct step *s)
-{
-	if (!ev->barrier.key || !ev->barrier.key_len || ev->barrier.key_len > CORE_KEY_MAX)
-		return -CORE_EINVAL;
-	int r = barriers_reserve(b);
-	if (r < 0)
-		return r;
-	if (ev->kind == CORE_EV_ADOPT_BARRIER)
-		return adopt_barrier(b, ev);
-	if (ev->kind == CORE_EV_ADOPT_PARTY)
-		return adopt_party(b, ev);
-	if (ev->kind == CORE_EV_ARRIVE)
-		return arrive(b, ev, s);
-	if (ev->kind == CORE_EV_WITHDRAW)
-		return withdraw(b, ev, s);
-	if (ev->kind == CORE_EV_RESET)
-		return reset(b, ev, s);
-	core_assert(ev->kind == CORE_EV_CLOSE);
-	return close_barrier(b, ev);
-}
-
-/* --- What masters say --- */
-
-/* The order of the k-th of those who wait. 0: there are not so many. */
-static uint64_t order_of(const struct barriers *b, const struct barrier *x, uint32_t k)
-{
-	for (const struct barrier_party *p = party_at(b, x->parties); p; p = party_at(b, p->next)) {
-		if (p->settled || (x->rec.ask_round && p->order <= x->rec.ask_upto))
-			continue;
-		if (!--k)
-			return p->order;
-	}
-	return 0;
-}
-
-/* The round that we were in has come to nothing, and nobody can have had a verdict of it. */
-static void put_out(struct barriers *b, struct barrier *x, struct step *s)
-{
-	x->rec.state = CORE_BARRIER_OUT;
-	x->rec.now = (struct core_verdict){ 0 };
-	settle_out(b, x);
-	record_write(b, x, s);
-	state_say_anew(b, x, s);
-}
-
-static void take_enrol(struct barriers *b, struct barrier *x, const struct msg *m, struct step *s)
-{
-	bool same = x->rec.state == CORE_BARRIER_IN && x->rec.now.round == m->stamp;
-
-	if (x->number != m->number || x->rec.state == CORE_BARRIER_TOLD)
-		return;
-	if (!same && x->rec.state == CORE_BARRIER_IN && (!m->stamp || census(b, x).wants_out)) {
-		put_out(b, x, s);
-		return;
-	}
-	if (!m->stamp)
-		return;
-	uint64_t upto = order_of(b, x, m->held);
-	if (NEVER(!upto || (same && upto < x->rec.upto)))
-		return;
-	x->rec.state = CORE_BARRIER_IN;
-	x->rec.now = (struct core_verdict){ .round = m->stamp };
-	x->rec.upto = upto;
-	x->rec.by = m->from.session;
-	record_write(b, x, s);
-	state_say(b, x, s);
-}
-
-static struct core_verdict verdict_of(const struct msg *m)
-{
-	return (struct core_verdict){ .round = m->stamp, .serial = m->seen, .passed = m->flags & MSG_FLAG_PASSED,
-				      .yes = m->flags & MSG_FLAG_YES };
-}
-
-static void take_announce(struct barriers *b, struct barrier *x, const struct msg *m, struct step *s)
-{
-	if (x->rec.state == CORE_BARRIER_IN && x->rec.now.round == m->stamp) {
-		x->rec.state = CORE_BARRIER_TOLD;
-		x->rec.now = verdict_of(m);
-		record_write(b, x, s);
-	}
-	state_say(b, x, s);
-}
-
-static void take_go(struct barriers *b, struct barrier *x, const struct msg *m, struct step *s)
-{
-	if (x->rec.state != CORE_BARRIER_TOLD || x->rec.now.round != m->stamp) {
-		state_say(b, x, s);
-		return;
-	}
-	if (x->going)
-		return;
-	x->going = true;
-	settle_round(b, x, &x->rec.now, x->rec.session, x->rec.upto);
-	due_put(b, x);
-}
-
-static void reset_done(struct barrier *x, int error, struct step *s)
+void reset_done(struct barrier *x, int error, struct step *s)
 {
 	struct core_action *a = step_act(s, CORE_ACT_RESET_DONE);
 
@@ -636,51 +393,6 @@ static void reset_done(struct barrier *x, int error, struct step *s)
 	a->barrier.ref = x->ref;
 	a->barrier.error = error;
 }
-
-static void take_answer(struct barriers *b, struct barrier *x, const struct msg *m, struct step *s)
-{
-	struct core_verdict v = verdict_of(m);
-
-	if (m->flags & MSG_FLAG_RESET) {
-		if (!x->reset_number || x->reset_number != m->number)
-			return;
-		reset_done(x, 0, s);
-	} else if (x->ask_number && x->ask_number == m->number) {
-		if (m->error)
-			settle_error(b, x, 0, x->rec.ask_upto, -CORE_ESTALE);
-		else
-			settle_round(b, x, &v, x->rec.ask_session, x->rec.ask_upto);
-		x->ask_number = 0;
-		x->answered = true;
-		due_put(b, x);
-	} else if (x->number == m->number && m->error && x->rec.state == CORE_BARRIER_OUT) {
-		settle_error(b, x, x->rec.ask_round ? x->rec.ask_upto : 0, UINT64_MAX, m->error);
-		x->number = ++b->number;
-	}
-}
-
-void barriers_member_receive(struct barriers *b, const struct msg *m, struct step *s)
-{
-	const struct member *me = b->member;
-	uint32_t handle = barrier_find(b, m->key, m->key_len);
-
-	if (!handle || !msg_peer_same(m->from, me->master[m->shard]) || m->epoch != me->epoch[m->shard] ||
-	    !(me->told & shard_bit(m->shard)))
-		return;
-	struct barrier *x = barrier_at(b, handle);
-	if (m->kind == MSG_ENROL)
-		take_enrol(b, x, m, s);
-	else if (m->kind == MSG_ANNOUNCE)
-		take_announce(b, x, m, s);
-	else if (m->kind == MSG_GO)
-		take_go(b, x, m, s);
-	else if (m->kind == MSG_ANSWER)
-		take_answer(b, x, m, s);
-	else
-		(void)NEVER(true);
-}
-
-/* --- Handing over --- */
 
 static void hand_over(struct barriers *b, struct barrier *x, struct step *s)
 {
