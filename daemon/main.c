@@ -20,6 +20,7 @@
 #include "log.h"
 #include "loop/loop.h"
 #include "node/node.h"
+#include "system.h"
 
 #define EXIT_LEFT 80                     /* by `dlock node leave': not to be started again by itself */
 #define SPIN_SPAN (5 * NSEC_PER_USEC)    /* a client that has just been answered often asks again */
@@ -31,6 +32,7 @@ static struct {
 } options = { .level = LOG_LEVEL_INFO };
 
 static struct node node;
+static struct system *machine;
 
 static void usage(FILE *f)
 {
@@ -166,6 +168,11 @@ static void on_term(void *arg, int signo)
 {
 	(void)arg;
 	(void)signo;
+	/* After a reboot nobody could go on with the session: then the others need not wait for its end. */
+	if (node.cluster.on && !node.cluster.stopping && system_goes_down() && node_leave(&node) == 0) {
+		sd_notify(0, "STOPPING=1\nSTATUS=leaving the cluster: the system goes down");
+		return;
+	}
 	node.state = "stopping";
 	sd_notify(0, "STOPPING=1\nSTATUS=stopping; what is held stays held for the next start");
 	log_info("stopping; what is held stays held for the next start");
@@ -197,6 +204,11 @@ static void on_hup(void *arg, int signo)
 	else
 		log_info("configuration read again");
 	tell_ready("READY=1\n");
+}
+
+static void on_sleep(void *arg, bool announced)
+{
+	node_sleep(arg, announced);
 }
 
 static void on_watchdog(void *arg)
@@ -252,6 +264,8 @@ static int serve(struct loop *loop, const struct config *c)
 		return r;
 	loop_set_spin(loop, SPIN_SPAN);
 	start_watchdog(&node);
+	if (node.cluster.on && node.cluster.counter.can_suspend)
+		system_watch(loop, on_sleep, &node, &machine);
 	tell_ready("READY=1\n");
 	log_info("%s serves %s", node.config.node_name, node.config.run_dir);
 	return loop_run(loop);
@@ -292,6 +306,7 @@ int main(int argc, char **argv)
 	r = serve(loop, &c);
 	if (r != 0)
 		log_error("%s", node.failed[0] ? node.failed : strerror(r < 0 ? -r : EIO));
+	system_done(machine);
 	node_close(&node);
 	loop_free(loop);
 	if (r == 0 && node.cluster.left)

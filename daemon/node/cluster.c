@@ -368,8 +368,8 @@ static void act_jeopardy(struct node *n, int error)
 	char text[160];
 
 	n->cluster.jeopardy = error ? error : -ETIMEDOUT;
-	snprintf(text, sizeof text, "the lease cannot be renewed (%s); what is held here is lost in %llu ms",
-		 strerror(-n->cluster.jeopardy),
+	snprintf(text, sizeof text, "the lease %s (%s); what is held here is lost in %llu ms",
+		 error ? "cannot be renewed" : "has not been renewed yet", error ? strerror(-error) : "the store has not answered",
 		 (unsigned long long)((deadline > now ? deadline - now : 0) / NSEC_PER_MSEC));
 	log_session(n, LOG_LEVEL_WARNING, text);
 	node_tell(n, &(struct shm_event){ .what = "jeopardy", .detail = text });
@@ -452,6 +452,7 @@ static void act_reach(struct node *n, const struct core_action *a)
 		snprintf(text, sizeof text, "no connection to %s; it is reached through another node", who);
 	} else if (a->kind == CORE_ACT_COMPLAINT) {
 		snprintf(text, sizeof text, "%s is in the way of others and not reached by anybody; the store says so now", who);
+		level = LOG_LEVEL_INFO;          /* it may be that it is just being started anew */
 	} else {
 		snprintf(text, sizeof text, "%s complains that this node is not reached, and it is right: this session ends", who);
 		level = LOG_LEVEL_ERROR;
@@ -540,6 +541,16 @@ int node_leave(struct node *n)
 	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + 2 * c->conf.ttl + LEAVE_SPAN);
 	node_give(n, (struct node_event){ .kind = CORE_EV_LEAVE });
 	return 0;
+}
+
+/* Until a suspend is announced again clients ask the clock, which goes on over it. */
+void node_sleep(struct node *n, bool announced)
+{
+	struct node_cluster *c = &n->cluster;
+
+	counter_guard(&c->counter, announced);
+	if (!announced)
+		shm_deadline(&n->shm, n->shm.page.ns, 0);
 }
 
 int node_drain(struct node *n, bool on)

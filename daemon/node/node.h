@@ -152,6 +152,7 @@ void cluster_superseded(struct node *n);
 void node_loss_done(void *arg);
 void node_stop(struct node *n);          /* in good order: shards first. A second time: at once */
 int node_leave(struct node *n);          /* and the session last. -ENOTSUP: alone */
+void node_sleep(struct node *n, bool announced);          /* system.h */
 int node_drain(struct node *n, bool on); /* -ENOTSUP */
 
 /* members.c */

@@ -183,7 +183,7 @@ until_true 30 all_there 3
 
 holder 2 store "$dir/k"
 kill -STOP "$etcd"
-until_true $ttl said 2 'cannot be renewed'
+until_true $ttl said 2 'what is held here is lost in'
 kill -0 $held
 ok $? "while the store is away what is held stays held, and the daemon warns"
 kill -CONT "$etcd"
