@@ -56,7 +56,7 @@ enum event { EVENT_BELL, EVENT_LOOK, EVENT_CLOSE, EVENT_STEAL, EVENT_DEATH /* + 
 
 /* Which function of lockword.h asks: for the mutants and for the telling. */
 enum function {
-	FN_NONE, FN_FAST, FN_TURN, FN_RELEASE, FN_LEAVE, FN_MEND, FN_LOOK, FN_DIED, FN_GRANT, FN_CLOSE, FN_CANCEL,
+	FN_NONE, FN_FAST, FN_TURN, FN_RELEASE, FN_LEAVE, FN_MEND, FN_LOOK, FN_DIED, FN_GRANT, FN_CLOSE, FN_YIELD, FN_CANCEL,
 };
 
 struct ask {

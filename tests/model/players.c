@@ -172,6 +172,21 @@ static bool post(uint64_t held)
 	return lock_release(WORD, held, how);
 }
 
+/* Another node waits for this release: the daemon hears of it. */
+static bool tell_yield(void)
+{
+	if (!players.yields)
+		return true;
+	play_known = (struct known){ .fn = FN_YIELD, .where = play_known.where };
+	if (LOCK_LOAD(WORD) & LOCK_Y) {
+		play_known.rest = 1;
+		set(FLAG_WANT, true);
+		play_known.rest = 2;
+		set(FLAG_BELL, true);
+	}
+	return true;
+}
+
 /* As a release would be that did not care whose hold it is. */
 static bool post_blindly(void)
 {
@@ -201,7 +216,7 @@ static void hold(struct wait *c, char how)
 	else if (how == 'd')
 		good = AS(FN_RELEASE, lock_release(WORD, c->held, LOCK_DIED));
 	else
-		good = post(c->held);
+		good = post(c->held) && VIA(5, tell_yield());
 	play_do(ASK_POSTED, good, 0, 0);
 }
 
@@ -233,6 +248,18 @@ void players_client(unsigned role, unsigned round)
 
 /* --- The daemon --- */
 
+/* What another node waits for goes there, and soon comes back for whoever waits here. Returns whether it went. */
+static bool give_away(void)
+{
+	uint64_t was;
+
+	while (!AS(FN_CLOSE, lock_close(WORD, &was)))
+		if (AS(FN_YIELD, lock_yield(WORD)))
+			return false;
+	play_known.fn = FN_NONE;
+	return true;
+}
+
 /* A free and closed word is given a range if somebody waits for it. */
 static bool serve(bool wanted)
 {
@@ -240,6 +267,12 @@ static bool serve(bool wanted)
 
 	play_known.fn = FN_NONE;
 	w = LOCK_LOAD(WORD);
+	if (players.yields && lock_is_free(w) && (w & LOCK_Y)) {
+		play_known.rest ^= 1u << 30;
+		VIA(6, give_away());
+		play_known.rest ^= 1u << 30;
+		w = LOCK_LOAD(WORD);
+	}
 	if (lock_is_free(w) && !(w & LOCK_L) && (wanted || (w & LOCK_W))) {
 		play_known.word = play_do(ASK_RANGE, 0, 0, 0).value;
 		AS(FN_GRANT, lock_grant(WORD, play_known.word));
@@ -309,6 +342,12 @@ static void close_and_open(void)
 {
 	uint64_t was;
 
+	if (players.yields) {
+		if (VIA(7, give_away()))
+			VIA(3, serve(false));
+		play_known.fn = FN_NONE;
+		return;
+	}
 	if (AS(FN_CLOSE, lock_close(WORD, &was)) && (was & LOCK_W))
 		VIA(3, serve(true));
 	play_known.fn = FN_NONE;

@@ -38,6 +38,7 @@ struct players {
 	const char *script[CLIENTS_MAX];
 	unsigned char index[CLIENTS_MAX]; /* the client that this thread is of: 1 .. 3 */
 	bool daemon;
+	bool yields;                      /* what is closed goes to another node, and comes back */
 	bool force;                       /* heirs and releasers may run out of patience */
 	uint64_t slow_less;               /* bits that a broken fast path does not mind */
 	enum slip slip;

@@ -27,7 +27,7 @@ static void tell_ask(const struct ask *a)
 		[FN_NONE] = "", [FN_FAST] = "fast path: ", [FN_TURN] = "lock_turn: ",
 		[FN_RELEASE] = "lock_release: ", [FN_LEAVE] = "lock_leave: ", [FN_MEND] = "lock_mend: ",
 		[FN_LOOK] = "lock_look: ", [FN_DIED] = "lock_died: ", [FN_GRANT] = "lock_grant: ",
-		[FN_CLOSE] = "lock_close: ", [FN_CANCEL] = "cancel: ",
+		[FN_CLOSE] = "lock_close: ", [FN_YIELD] = "lock_yield: ", [FN_CANCEL] = "cancel: ",
 	};
 	static const char *const flags[] = {
 		[FLAG_WATCH] = "WATCH", [FLAG_WANT] = "WANT", [FLAG_WATCHED] = "watched", [FLAG_BELL] = "the bell",
