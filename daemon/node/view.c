@@ -416,6 +416,9 @@ static void log_event(const struct node *n, const struct shm_event *ev, const ch
 			    ev->detail);
 	else if (!strcmp(ev->what, "bad-packet"))
 		log_limited(now, LOG_LEVEL_NOTICE, "pid %d: %s; its connection is closed", (int)ev->pid, ev->detail);
+	else if (!strcmp(ev->what, "loss-unsignalled"))
+		log_limited(now, LOG_LEVEL_WARNING, "pid %d could not be sent the signal that it wants at a loss: %s", (int)ev->pid,
+			    ev->detail);
 	else if (!strcmp(ev->what, "scribbled"))
 		log_limited(now, LOG_LEVEL_WARNING, "%s/%s: %s", space, name, ev->detail);
 	else

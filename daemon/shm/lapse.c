@@ -33,7 +33,7 @@ static void client_signal(struct shm *shm, struct client *c, int signo)
 {
 	if (c->pidfd >= 0 && syscall(SYS_pidfd_send_signal, c->pidfd, signo, NULL, 0) < 0 && errno != ESRCH)
 		shm_tell(shm, "loss-unsignalled", NULL, 0, ledger_client(&shm->ledger, c->index)->pid, 0,
-			 errno == EPERM ? "the daemon may not send signals to this user's processes" : NULL);
+			 errno == EPERM ? "the daemon may not send signals to this user's processes" : "the system refuses it");
 }
 
 static void client_losing(struct shm *shm, struct client *c)

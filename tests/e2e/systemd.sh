@@ -43,8 +43,8 @@ ok $? 'systemctl enable --now starts the service with its socket'
 [[ $(property dlockd StatusText) = running:* ]] && [ "$(property dlockd Type)" = notify ]
 ok $? 'the daemon says that it is ready, and what it does'
 pid=$(main_pid)
-try cat "/proc/$pid/status" && says '^Uid:.[1-9]' && says '^CapPrm:.0000000000000000$' && says '^NoNewPrivs:.1$' && says '^Seccomp:.2$'
-ok $? 'it runs as a user of its own, without capabilities, in a sandbox'
+try cat "/proc/$pid/status" && says '^Uid:.[1-9]' && says '^CapPrm:.0000000000000020$' && says '^NoNewPrivs:.1$' && says '^Seccomp:.2$'
+ok $? 'it runs as a user of its own, with CAP_KILL and no other capability, in a sandbox'
 until_true 5 logged_at 6 'first start' && until_true 5 logged_at 6 'testnode serves /run/dlock'
 ok $? 'the log tells of the first start, at level info'
 try setpriv --reuid 1002 --regid 1002 --clear-groups dlock status && says testnode && try dlock doctor && ! says WARN
