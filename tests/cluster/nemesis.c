@@ -316,8 +316,8 @@ static void run_drain(void)
 	if (town_command(a, said, sizeof said, "node drain"))
 		note("drain: %s", said);
 	while_broken();
-	if (town_command(a, said, sizeof said, "node drain --undo"))
-		note("drain --undo: %s", said);
+	if (town_command(a, said, sizeof said, "node undrain"))
+		note("undrain: %s", said);
 	mended();
 }
 
