@@ -31,7 +31,7 @@ static void check(bool right)
 static void core_reads(const uint8_t *data, size_t size, const struct map *m)
 {
 	const struct core_memory mem = { .alloc = plain_alloc, .free = plain_free };
-	struct core_event ev = { .kind = CORE_EV_START, .start = { 7, 2, 0 } };
+	struct core_event ev = { .kind = CORE_EV_START, .start = { .session = 7, .incarnation = 2 } };
 	struct core_actions acts;
 	struct core *c;
 
