@@ -90,6 +90,54 @@ static void check_version(struct doctor_report *r, const char *version)
 			   "the command that came with it.", "the daemon is %s, this command is %s", version, CMD_VERSION);
 }
 
+static void check_cluster(struct doctor_report *r, struct json_object *c)
+{
+	const char *name = field_text(c, "name");
+
+	if (!field_number(c, "leaseMs"))
+		doctor_say(r, "cluster", DOCTOR_FAIL, "Look at the network and at the store: 'journalctl -b -u dlockd', and 'dlock status' "
+			   "for the store's address. The node joins by itself once it reaches the store.",
+			   "this node is not in the cluster %s now: whoever wants a lock waits%s%s", name,
+			   field(c, "jeopardy") ? "; " : "", field_text(c, "jeopardy"));
+	else if (field(c, "jeopardy"))
+		doctor_say(r, "cluster", DOCTOR_WARN, "Look at the network and at the store, at once.",
+			   "the lease cannot be renewed (%s); all that is held here is lost in %lld ms",
+			   field_text(c, "jeopardy"), field_number(c, "leaseMs"));
+	else if (!field(c, "security"))
+		doctor_say(r, "cluster", DOCTOR_OK, NULL, "in the cluster %s, of %lld members, on loopback in plain text", name,
+			   field_number(c, "members"));
+	else
+		doctor_say(r, "cluster", DOCTOR_OK, NULL, "in the cluster %s, of %lld members", name, field_number(c, "members"));
+}
+
+/* A key that differs, or a port that is closed, keeps nobody from the store: the node is a member, and gets no lock. */
+static void check_peers(struct doctor_report *r, struct client *c)
+{
+	struct json_object *message = NULL, *members;
+	size_t n, missed = 0;
+
+	if (client_send(c, "io.dlock.ListMembers", NULL, false) < 0 || client_receive(c, &message) <= 0) {
+		doctor_say(r, "peers", DOCTOR_WARN, "Try again.", "the daemon does not say whom it reaches");
+		json_object_put(message);
+		return;
+	}
+	members = field(field(message, "parameters"), "members");
+	n = json_object_is_type(members, json_type_array) ? json_object_array_length(members) : 0;
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *m = json_object_array_get_idx(members, i);
+		const char *state = field_text(m, "state"), *error = field_text(m, "error");
+
+		if (strcmp(state, "self") == 0 || strcmp(state, "up") == 0 || strcmp(state, "relayed") == 0)
+			continue;
+		missed++;
+		doctor_say(r, "peers", DOCTOR_WARN, "Look at the log of both daemons; the port (7420) has to be open between all nodes.",
+			   "%s, at %s, is not reached: %s", field_text(m, "name"), field_text(m, "address"), error[0] ? error : state);
+	}
+	if (n && !missed)
+		doctor_say(r, "peers", DOCTOR_OK, NULL, "all other members are reached");
+	json_object_put(message);
+}
+
 static void check_status(struct doctor_report *r, struct json_object *answer)
 {
 	struct json_object *node = field(answer, "node"), *spaces = field(answer, "spaces");
@@ -102,6 +150,8 @@ static void check_status(struct doctor_report *r, struct json_object *answer)
 		doctor_say(r, "daemon", DOCTOR_WARN, "Wait a moment; if it stays so, 'journalctl -b -u dlockd' says why.",
 			   "%s, pid %lld", state, field_number(node, "pid"));
 	check_version(r, field_text(node, "version"));
+	if (field(node, "cluster"))
+		check_cluster(r, field(node, "cluster"));
 	if (field(node, "loss"))
 		doctor_say(r, "loss", DOCTOR_WARN, "Those who held locks before have been told; look whether they cope.",
 			   "holds were declared lost when the daemon started: %s", field_text(node, "loss"));
@@ -138,6 +188,8 @@ int doctor_daemon(struct doctor_report *r)
 			   error < 0 ? strerror(-error) : "closes the connection");
 	else
 		check_status(r, field(message, "parameters"));
+	if (field_number(field(field(field(message, "parameters"), "node"), "cluster"), "leaseMs"))
+		check_peers(r, &c);
 	pid = (int)field_number(field(field(message, "parameters"), "node"), "pid");
 	json_object_put(message);
 	client_close(&c);

@@ -38,6 +38,15 @@ static void rtt(struct json_object *m, char *ret, size_t size)
 		ret[0] = 0;
 }
 
+/* What only a connection has. */
+static void add_of_connection(struct table *t, struct json_object *m, const char *name)
+{
+	if (field_number(m, "protocol"))
+		table_add_number(t, field_number(m, name));
+	else
+		table_add(t, "", COLOUR_NONE);
+}
+
 static void show(struct json_object *members)
 {
 	static const char *const titles[] = { "NODE", "STATE", "ADDRESS", "SESSION", "ROLE", ">SHARDS", ">RTT", ">QUEUE",
@@ -60,8 +69,8 @@ static void show(struct json_object *members)
 		table_add_number(&t, field_number(m, "shards"));
 		rtt(m, text, sizeof(text));
 		table_add(&t, text, COLOUR_NONE);
-		table_add_number(&t, field_number(m, "queue"));
-		table_add_number(&t, field_number(m, "protocol"));
+		add_of_connection(&t, m, "queue");
+		add_of_connection(&t, m, "protocol");
 		table_add(&t, field_text(m, "state")[0] == 'u' ? "" : field_text(m, "error"), COLOUR_NONE);
 	}
 	table_done(&t);

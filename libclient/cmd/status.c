@@ -33,20 +33,26 @@ static void line(const char *title, const char *format, ...)
 
 static void show_cluster(struct json_object *c)
 {
-	const char *name = field_text(c, "name");
-	long long lease = field_number(c, "leaseMs");
+	const char *name = field_text(c, "name"), *drains = field_flag(c, "drains") ? "; draining" : "";
+	long long lease = field_number(c, "leaseMs"), lapses = field_number(c, "lapses");
+	char lapsed[48] = "";
 
-	line("Cluster", "%s%s%lld members; %lld of 64 shards are mastered here%s%s", name, name[0] ? ", " : "",
-	     field_number(c, "members"), field_number(c, "shards"), field_flag(c, "open") ? "" : ", some not open yet",
-	     field_flag(c, "drains") ? "; draining" : "");
+	if (field_number(c, "members"))
+		line("Cluster", "%s%s%lld members; %lld of 64 shards are mastered here%s%s", name, name[0] ? ", " : "",
+		     field_number(c, "members"), field_number(c, "shards"), field_flag(c, "open") ? "" : ", some not open yet",
+		     drains);
+	else
+		line("Cluster", "%s%sthis node is not in it now%s", name, name[0] ? ", " : "", drains);
 	line("Peers", "reach this node at %s, %s", field_text(c, "address"),
 	     field(c, "security") ? field_text(c, "security") : "in plain text");
+	if (lapses)
+		snprintf(lapsed, sizeof(lapsed), "; it has lapsed %lld time%s", lapses, lapses == 1 ? "" : "s");
 	if (lease)
-		line("Lease", "good for %lld.%03lld s more, of %lld.%03lld; clients %s; %lld lapses", lease / 1000, lease % 1000,
+		line("Lease", "good for %lld.%03lld s more, of %lld.%03lld; clients %s%s", lease / 1000, lease % 1000,
 		     field_number(c, "ttlMs") / 1000, field_number(c, "ttlMs") % 1000,
-		     field_flag(c, "ticks") ? "compare the processor's counter" : "ask the clock", field_number(c, "lapses"));
+		     field_flag(c, "ticks") ? "compare the processor's counter" : "ask the clock", lapsed);
 	else
-		line("Lease", "none now: nothing is held on this node; %lld lapses", field_number(c, "lapses"));
+		line("Lease", "none now: nothing is held on this node%s", lapsed);
 }
 
 static void show_node(struct json_object *node)

@@ -37,7 +37,8 @@ static void show_event(struct json_object *event)
 
 	if (localtime_r(&at, &tm))
 		strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	printf("%s.%03lld  %s%-12s%s", clock, ms % 1000, colour_on(COLOUR_BOLD), field_text(event, "event"),
+	bool more = field(event, "space") || field(event, "pid") || field(event, "token") || detail[0];
+	printf("%s.%03lld  %s%-*s%s", clock, ms % 1000, colour_on(COLOUR_BOLD), more ? 12 : 0, field_text(event, "event"),
 	       colour_off(COLOUR_BOLD));
 	if (field(event, "space"))
 		printf(" %s%s%s", field_text(event, "space"), name[0] ? "/" : "", name);

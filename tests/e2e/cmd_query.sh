@@ -249,5 +249,27 @@ kill "$attach"
 wait "$attach" 2>/dev/null
 server_stop
 
+# --- a node of a cluster ---
+
+server_start 1 0 '' 4321
+dl 0 status && has '^Cluster *prod, 2 members; 40 of 64 shards' && has '^Lease *good for 4.321 s more, of 5.000' && ! has lapsed
+ok $? 'status shows the cluster and what is left of the lease'
+dl 1 doctor && has '^OK    cluster *in the cluster prod, of 2 members' &&
+	has '^WARN  peers *beta, at 192.0.2.2:7420, is not reached: nothing listens there'
+ok $? '... and doctor finds it in order, but for a node that is not reached'
+dl 0 members && has '^alpha *self .* 40 *- *- *- *-$' && has '^beta *waiting .*nothing listens there'
+ok $? 'members shows each node, and of a connection only what there is'
+server_stop
+server_start 1 0 '' 1200 'Connection timed out'
+dl 0 status && has 'Warning: the lease cannot be renewed: Connection timed out' && dl 1 doctor && has '^WARN  cluster .*1200 ms'
+ok $? 'status and doctor warn of a lease that cannot be renewed'
+server_stop
+server_start 1 0 '' 0 'Connection timed out'
+dl 0 status && has '^Cluster *prod, this node is not in it now' && has '^Lease *none now: .*; it has lapsed 1 time$'
+ok $? 'status says that the node has lapsed'
+dl 1 doctor && has '^FAIL  cluster .*not in the cluster prod now'
+ok $? '... and doctor what to look at'
+server_stop
+
 echo "1..$n"
 exit $failed

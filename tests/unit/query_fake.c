@@ -20,7 +20,7 @@ static void node(void *arg, struct query_node *ret)
 		.session = UINT64_C(0xfedcba9876543210), .incarnation = 3, .epoch = 7,
 		.clients = 2, .names = f->n_open + f->n_private,
 		.grants = 1200, .refills = 4, .releases = 1100, .uptime_ms = 7503000,
-		.loss = f->loss, .clocksource = "tsc", .pid = 1234,
+		.loss = f->loss, .clocksource = "tsc", .pid = 1234, .cluster = f->cluster.ttl_ms ? &f->cluster : NULL,
 	};
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * query_server RUN_DIR NAMES [PRIVATE_NAMES [LOSS]]: a node that does not exist, for tests of the
- * command. Serves RUN_DIR/io.dlock until SIGTERM; SIGUSR1 makes three events happen.
+ * query_server RUN_DIR NAMES [PRIVATE_NAMES [LOSS [LEASE_MS [JEOPARDY]]]]: a node that does not exist, for tests of the
+ * command; with LEASE_MS in a cluster, or with 0 lapsed from it. Serves RUN_DIR/io.dlock until SIGTERM; SIGUSR1 makes three
+ * events happen.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,14 @@ int main(int argc, char **argv)
 		return 64;
 	fake_init(&fake, (unsigned)atoi(argv[2]), argc > 3 ? (unsigned)atoi(argv[3]) : 0);
 	fake.run_dir = argv[1];
-	if (argc > 4)
+	if (argc > 4 && argv[4][0])
 		fake.loss = argv[4];
+	if (argc > 5)
+		fake.cluster = (struct query_cluster){
+			.name = "prod", .address = "192.0.2.1:7420", .security = "pre-shared key 01234567", .ttl_ms = 5000,
+			.lease_ms = (uint64_t)atoi(argv[5]), .jeopardy = argc > 6 ? argv[6] : NULL, .open = true,
+			.members = atoi(argv[5]) ? 2 : 0, .shards = atoi(argv[5]) ? 40 : 0, .lapses = !atoi(argv[5]),
+		};
 	snprintf(path, sizeof(path), "%s/io.dlock", argv[1]);
 	fd = serve_listen(path);
 	r = fd < 0 ? fd : serve(fd, &fake, 3, NULL);
