@@ -120,7 +120,7 @@ static bool may_be_trusted(struct counter *c)
 {
 	nsec_t slept = slept_so_far();
 
-	if (slept > c->slept + SLEPT_SLACK) {
+	if ((int64_t)(slept - c->slept) > (int64_t)SLEPT_SLACK) {
 		c->slept = slept;
 		c->last = reading();     /* the rate of before is none that holds over the suspend */
 		if (!c->guarded)

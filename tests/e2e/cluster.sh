@@ -43,12 +43,14 @@ until_true() {
 
 on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$dlock" "${@:2}"; }
 
+# In sessions of their own: where what is stopped is in ours, the end of another process can bring us SIGHUP.
 start() {
-	"${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
+	setsid "${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
 	daemon[$1]=$!
 }
 
 members() { on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"'; }
+four() { [ "$(members 1)" = 4 ]; }
 all_there() { [ "$(members "$1")" = 3 ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
 said() { grep -q "$2" "$dir/$1/log"; }
 
@@ -75,7 +77,7 @@ for i in 1 2 3; do
 		"$i" $((base + i)) $((base + 10)) $ttl >"$dir/$i/dlockd.conf"
 done
 url=http://127.0.0.1
-etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
+setsid etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
 	--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \
 	--initial-cluster e=$url:$((base + 11)) --unsafe-no-fsync --log-level error >"$dir/etcd.log" 2>&1 &
 etcd=$!
@@ -138,6 +140,51 @@ until_true 20 all_there 2
 said 1 'other nodes master all shards now'
 ok $? "which hands its shards over first"
 
+# One after the other is started anew while all nodes take the same lock.
+echo 0 >"$dir/count"
+jobs=
+for i in 1 2 3; do
+	( for ((k = 0; k < 40; k++)); do
+		code=69
+		while [ $code = 69 ]; do        # nobody there just now
+			on $i run roll -- bash -c 'read v <"$0"; sleep 0.01; echo $((v + 1)) >"$0"' "$dir/count" 2>/dev/null
+			code=$?
+		done
+		[ $code = 0 ] || { echo "# node $i: exit code $code"; exit 1; }
+		sleep 0.05
+	done ) &
+	jobs="$jobs $!"
+done
+for i in 1 2 3; do
+	kill -TERM "${daemon[$i]}"
+	wait "${daemon[$i]}"
+	start $i
+	until_true 20 all_there $i
+done
+code=0
+for job in $jobs; do wait "$job" || code=1; done
+[ $code = 0 ] && [ "$(cat "$dir/count")" = 120 ]
+ok $? "all nodes are started anew, one by one, under load: no lock is lost, none held twice ($(cat "$dir/count") of 120)"
+
+# --- who it is ---
+
+"$DLOCKD" --dir "$dir/1" >"$dir/second" 2>&1
+[ $? = 75 ]
+ok $? "a second daemon with the same directory is refused"
+kill -KILL "${daemon[3]}"
+wait "${daemon[3]}" 2>/dev/null
+cp -a "$dir/3" "$dir/4"
+sed -i "s/Name=n3/Name=n4/; s/:$((base + 3))/:$((base + 4))/" "$dir/4/dlockd.conf"
+: >"$dir/4/log"
+start 4
+start 3
+until_true 20 said 4 'in the cluster' && ! said 4 'the session goes on' && said 3 'the session goes on' && until_true 20 four
+ok $? "a copy of a node's directory is another node; the first goes on with its session"
+on 4 node leave
+wait "${daemon[4]}"
+unset 'daemon[4]'
+until_true 20 all_there 1
+
 # --- loss ---
 
 holder 1 lost1 "$dir/d"
@@ -194,6 +241,8 @@ kill -STOP "$etcd"
 wait $held
 code=$?
 kill -CONT "$etcd"
+sleep 1
+until_true 20 all_there 1                # what the taker runs would be ended too
 taker 1 store "$dir/l" && margin "$dir/k" "$dir/l" && [ $code = 75 ]
 ok $? "it does not: the holder is ended before another node is granted (exit code $code)"
 
