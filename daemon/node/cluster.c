@@ -307,6 +307,7 @@ void cluster_close(struct node *n)
 		loop_timer_cancel(n->loop, &c->stop_timer);
 	}
 	loop_unwatch(n->store_watch);
+	records_drop(n);
 	net_free(c->net);
 	tls_keys_free(c->keys);
 	if (n->store != n->own)
@@ -402,6 +403,7 @@ static void act_lapsed(struct node *n)
 	struct node_cluster *c = &n->cluster;
 
 	c->lapses++;
+	c->terms_good = false;
 	c->deadline = c->adopted = 0;
 	node_lapse(n);
 	if (note(n, 0) < 0)

@@ -106,9 +106,9 @@ void members_cluster(const struct node *n, const struct core_stats *st, struct q
 
 	*ret = (struct query_cluster){
 		.name = n->config.cluster_name, .address = c->address, .security = c->keys ? tls_keys_text(c->keys) : "",
-		.ttl_ms = n->config.ttl, .lease_ms = c->deadline > now ? (c->deadline - now) / NSEC_PER_MSEC : 0,
+		.ttl_ms = c->conf.ttl / NSEC_PER_MSEC, .lease_ms = c->deadline > now ? (c->deadline - now) / NSEC_PER_MSEC : 0,
 		.ticks = n->shm.page.ticks != 0, .drains = c->drains || c->stopping, .open = st->open,
-		.jeopardy = c->jeopardy ? strerror(-c->jeopardy) : NULL, .losses = c->losses, .lapses = c->lapses,
+		.jeopardy = c->terms_why[0] ? c->terms_why : c->jeopardy ? strerror(-c->jeopardy) : NULL, .losses = c->losses, .lapses = c->lapses,
 	};
 	while (core_member_next(n->core, &at, &m)) {
 		ret->members++;

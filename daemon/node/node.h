@@ -22,6 +22,7 @@
 #include "boot.h"
 
 struct net;
+struct record_request;
 struct tls_keys;
 
 /* What a node among others has besides. */
@@ -37,6 +38,10 @@ struct node_cluster {
 	nsec_t adopted;                  /* the deadline to begin with; 0: a new session */
 	nsec_t stop_by;
 	int jeopardy;                    /* why renewals fail; 0: they do not */
+	bool terms_asked, terms_good;    /* terms.c */
+	char terms_why[200];             /* why this node may not take part; "": it may, or it is not known */
+	nsec_t terms_said;
+	struct record_request *held;     /* requests until then, the first of them first; records.c */
 	bool on, losing, drains, drained, stopping, leaving, left;
 	struct loop_timer loss_timer, stop_timer;
 	uint64_t lapses, losses;
@@ -138,6 +143,11 @@ void node_lapse(struct node *n);         /* the session has ended: shm and numbe
 
 /* records.c: the store */
 void act_store(struct node *n, const struct core_action *a);
+void records_release(struct node *n, int error); /* those that wait for the terms: carried out, or failed */
+void records_drop(struct node *n);
+
+/* terms.c: what all nodes must have alike. records_release() is told, perhaps at once. */
+void terms_want(struct node *n);
 
 /* cluster.c */
 int cluster_open(struct node *n);        /* before shm: store, keys, listening */

@@ -59,7 +59,7 @@ static void answered(void *arg, const struct store_result *res)
 	node_give(n, ev);
 }
 
-void act_store(struct node *n, const struct core_action *a)
+static void carry_out(struct node *n, const struct core_action *a)
 {
 	struct request *rq = malloc(sizeof *rq);
 
@@ -74,4 +74,67 @@ void act_store(struct node *n, const struct core_action *a)
 		store_list(n->store, a->store.key, answered, rq);
 	else
 		store_cas(n->store, a->store.key, a->store.version, a->store.value, a->store.value_len, answered, rq);
+}
+
+/* --- Until the terms are known --- */
+
+struct record_request {
+	struct record_request *next;
+	struct core_action action;       /* its key lies behind it; its value is the core's */
+};
+
+static struct record_request *hold(const struct core_action *a)
+{
+	size_t key = strlen(a->store.key) + 1;
+	struct record_request *h = malloc(sizeof *h + key);
+
+	if (!h)
+		return NULL;
+	*h = (struct record_request){ .action = *a };
+	h->action.store.key = memcpy(h + 1, a->store.key, key);
+	return h;
+}
+
+/* What comes of one may ask for more: those wait anew, or are carried out behind it. */
+void records_release(struct node *n, int error)
+{
+	struct record_request *h = n->cluster.held, *next;
+
+	n->cluster.held = NULL;
+	for (; h; h = next) {
+		next = h->next;
+		if (error)
+			node_give(n, (struct node_event){ .kind = CORE_EV_STORE, .op = h->action.store.op, .error = error });
+		else
+			carry_out(n, &h->action);
+		free(h);
+	}
+}
+
+void records_drop(struct node *n)
+{
+	struct record_request *next;
+
+	for (struct record_request *h = n->cluster.held; h; h = next) {
+		next = h->next;
+		free(h);
+	}
+	n->cluster.held = NULL;
+}
+
+void act_store(struct node *n, const struct core_action *a)
+{
+	struct record_request **end = &n->cluster.held;
+
+	if (!n->cluster.on || n->cluster.terms_good) {
+		carry_out(n, a);
+		return;
+	}
+	while (*end)
+		end = &(*end)->next;
+	*end = hold(a);
+	if (*end)
+		terms_want(n);
+	else
+		node_give(n, (struct node_event){ .kind = CORE_EV_STORE, .op = a->store.op, .error = -ENOMEM });
 }
