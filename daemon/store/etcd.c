@@ -261,7 +261,7 @@ static void request_done(void *arg, struct http_call *c)
 	e->n_running--;
 	r->host = NULL;
 	etcd_judge(e, h, c, &a, &v);
-	if (v.next == ETCD_FINE && !host_cluster(h, a.cluster)) {
+	if (v.next == ETCD_FINE && (!host_cluster(h, a.cluster) || !host_forward(h, r->floor, a.revision))) {
 		v = (struct etcd_verdict){ .next = ETCD_FINAL, .error = e->refused };
 		snprintf(v.why, sizeof v.why, "%s", e->refused_why);
 	}
@@ -303,6 +303,7 @@ static void request_start(struct request *r, struct etcd_host *h)
 		.done = request_done, .arg = r,
 	};
 	r->token_number = e->token_number;
+	r->floor = e->seen;
 	if (error == 0)
 		error = http_call_start(&e->http, &r->call);
 	if (error < 0) {

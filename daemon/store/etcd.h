@@ -29,6 +29,7 @@
 #define STORE_ETCD_EFOREIGN	(-EPROTONOSUPPORT)	/* this is no etcd, or one that is too old */
 #define STORE_ETCD_EANSWER	(-EBADMSG)		/* an answer that makes no sense */
 #define STORE_ETCD_ECLUSTER	(-EXDEV)		/* the hosts are of different etcd clusters */
+#define STORE_ETCD_EBACK	(-ESTALE)		/* etcd has gone back: it lacks what it had acknowledged */
 #define STORE_ETCD_ESERVER	(-EREMOTEIO)		/* etcd says something else */
 
 #define STORE_ETCD_LIST_MAX	(16 * 1024 * 1024)	/* bytes of keys and values; -EFBIG beyond */

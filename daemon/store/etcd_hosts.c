@@ -100,6 +100,28 @@ bool host_cluster(struct etcd_host *h, uint64_t cluster)
 	return false;
 }
 
+/*
+ * All that is asked is linearizable, so the revision never goes back from one answer to a later question. Where it does, etcd
+ * has lost what it acknowledged: by a snapshot that was restored, or members that lost their disks. What it says of beats and
+ * epochs is not to be relied on any more, and the session of this node has to end by itself.
+ */
+bool host_forward(struct etcd_host *h, uint64_t floor, uint64_t revision)
+{
+	struct etcd *e = h->e;
+
+	if (revision > e->seen)
+		e->seen = revision;
+	if (!revision || revision >= floor)
+		return true;
+	if (!e->refused) {
+		e->refused = STORE_ETCD_EBACK;
+		etcd_say(e->refused_why, "etcd has gone back from revision %llu to %llu (%.60s): an older copy of it was restored, and it "
+			 "lacks what it had acknowledged. Stop all nodes and what uses locks, wait a TTL, and start them.",
+			 (unsigned long long)floor, (unsigned long long)revision, h->label);
+	}
+	return false;
+}
+
 static void probed(void *arg, struct http_call *c)
 {
 	struct etcd_host *h = arg;

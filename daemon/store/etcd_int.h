@@ -79,6 +79,7 @@ struct request {
 	struct etcd_host *host;		/* asked now; NULL: it waits */
 	struct etcd_answer list;	/* what has come so far */
 	uint64_t revision;		/* of the list; 0: its first page is still to come */
+	uint64_t floor;			/* etcd had got so far when this was asked */
 	char from[WIRE_KEY_MAX];	/* where its next page begins */
 	struct store_result result;	/* when it is over */
 	struct etcd_answer answer;	/* what result points to */
@@ -95,6 +96,7 @@ struct etcd {
 	struct etcd_host hosts[ETCD_HOSTS_MAX];
 	size_t n_hosts, current;
 	uint64_t cluster;		/* 0: not known yet */
+	uint64_t seen;			/* the highest revision of an answer */
 	char named_by[ETCD_HOST_MAX + 9];	/* the host that said it first */
 	int refused;			/* for good, with base.why's sentence in refused_why */
 	char refused_why[WHY_MAX];
@@ -151,6 +153,8 @@ void host_failed(struct etcd_host *h, int error, const char *why);
 void host_worked(struct etcd_host *h);
 /* Is this answer of our cluster? Learns it from the first; another one refuses the store for good. */
 bool host_cluster(struct etcd_host *h, uint64_t cluster);
+/* Is this answer of the etcd that had got to `floor` when it was asked? One that has gone back is refused for good. */
+bool host_forward(struct etcd_host *h, uint64_t floor, uint64_t revision);
 /* When hosts_step() has something to do; 0: never. */
 http_ms hosts_next(const struct etcd *e);
 /* What keeps everybody from answering. */

@@ -464,6 +464,36 @@ static void test_compacted(void **state)
 	assert_non_null(strstr(asked[3], "\"revision\":\"12\""));
 }
 
+static const char *const back[] = {
+	"{\"header\":{\"cluster_id\":\"77\",\"revision\":\"9\"}}",
+	"{\"header\":{\"cluster_id\":\"77\",\"revision\":\"9\"}}",
+	"{\"header\":{\"cluster_id\":\"77\",\"revision\":\"8\"}}",
+	"{\"header\":{\"cluster_id\":\"77\",\"revision\":\"10\"}}",
+};
+
+static void goes_back(struct fake_etcd *f, const struct fake_request *rq, struct fake_reply *ret)
+{
+	if (strstr(rq->path, "range"))
+		ret->body = back[f->phase++];
+}
+
+static void test_gone_back(void **state)
+{
+	struct stage *s = *state;
+	struct answer a;
+
+	s->fakes[0]->on = goes_back;
+	stage_open(s, 1);
+	for (int i = 0; i < 2; i++) {
+		a = ask_get(&s->contract, "key");
+		assert_int_equal(a.error, 0);
+		answer_done(&a);
+	}
+	must_fail(s, ask_get(&s->contract, "key"), STORE_ETCD_EBACK, false, "from revision 9 to 8");
+	must_fail(s, cas(s), STORE_ETCD_EBACK, false, "older copy");     /* it stays refused */
+	assert_int_equal(s->fakes[0]->txn, 0);
+}
+
 static void endless(struct fake_etcd *f, const struct fake_request *rq, struct fake_reply *ret)
 {
 	(void)f;
@@ -634,6 +664,7 @@ int main(void)
 		OWN("a host without a leader is not asked, until it has one", test_no_leader),
 		OWN("a token that etcd has forgotten is replaced, and nothing is done twice", test_token),
 		OWN("each way in which a login fails has its sentence", test_login_fails),
+		OWN("an etcd that has gone back is refused", test_gone_back),
 		OWN("a list whose revision is compacted away begins anew", test_compacted),
 		OWN("a list that does not end, and a record not asked for, are nonsense", test_endless),
 		OWN("without a watch the hint goes up with each attempt", test_no_watch),
