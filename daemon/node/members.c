@@ -97,6 +97,16 @@ void members_each(void *arg, void (*fn)(void *ctx, const struct query_member *q)
 		show_self(n, fn, ctx);
 }
 
+/* Why there is no lease, or soon none; NULL: all is well. */
+static const char *jeopardy(const struct node_cluster *c)
+{
+	if (c->terms_why[0])
+		return c->terms_why;
+	if (!c->jeopardy && c->deadline)
+		return NULL;
+	return c->store_why[0] ? c->store_why : c->jeopardy ? strerror(-c->jeopardy) : NULL;
+}
+
 void members_cluster(const struct node *n, const struct core_stats *st, struct query_cluster *ret)
 {
 	const struct node_cluster *c = &n->cluster;
@@ -108,7 +118,7 @@ void members_cluster(const struct node *n, const struct core_stats *st, struct q
 		.name = n->config.cluster_name, .address = c->address, .security = c->keys ? tls_keys_text(c->keys) : "",
 		.ttl_ms = c->conf.ttl / NSEC_PER_MSEC, .lease_ms = c->deadline > now ? (c->deadline - now) / NSEC_PER_MSEC : 0,
 		.ticks = n->shm.page.ticks != 0, .drains = c->drains || c->stopping, .open = st->open,
-		.jeopardy = c->terms_why[0] ? c->terms_why : c->jeopardy ? strerror(-c->jeopardy) : NULL, .losses = c->losses, .lapses = c->lapses,
+		.jeopardy = jeopardy(c), .losses = c->losses, .lapses = c->lapses,
 	};
 	while (core_member_next(n->core, &at, &m)) {
 		ret->members++;

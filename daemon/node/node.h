@@ -41,6 +41,9 @@ struct node_cluster {
 	bool terms_asked, terms_good;    /* terms.c */
 	char terms_why[200];             /* why this node may not take part; "": it may, or it is not known */
 	nsec_t terms_said;
+	char store_why[1024];            /* what the last request has failed with; "": it has not */
+	char store_told[1024];           /* the last sentence in the log, and when */
+	nsec_t store_said;
 	struct record_request *held;     /* requests until then, the first of them first; records.c */
 	bool on, losing, drains, drained, stopping, leaving, left;
 	struct loop_timer loss_timer, stop_timer;
@@ -145,6 +148,7 @@ void node_lapse(struct node *n);         /* the session has ended: shm and numbe
 void act_store(struct node *n, const struct core_action *a);
 void records_release(struct node *n, int error); /* those that wait for the terms: carried out, or failed */
 void records_drop(struct node *n);
+void records_explain(struct node *n, const struct store_result *res); /* says in the log what the store says */
 
 /* terms.c: what all nodes must have alike. records_release() is told, perhaps at once. */
 void terms_want(struct node *n);

@@ -4,9 +4,11 @@
  * or much later: it is copied, and becomes an event.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../log.h"
 #include "node.h"
 
 struct request {
@@ -39,6 +41,30 @@ static struct core_record *copy_records(const struct store_result *res)
 	return v;
 }
 
+#define SAY_AGAIN (600 * NSEC_PER_SEC)
+
+/* One sentence once; it may go on for hours. */
+void records_explain(struct node *n, const struct store_result *res)
+{
+	struct node_cluster *c = &n->cluster;
+	nsec_t now = loop_now(n->loop);
+	const char *why;
+
+	if (!c->on || res->error == -EAGAIN || res->error == -ECANCELED)
+		return;
+	if (!res->error) {
+		c->store_why[0] = 0;
+		return;
+	}
+	why = store_explain(n->store);
+	if (strcmp(why, c->store_why) != 0 && why[0] && (strcmp(why, c->store_told) != 0 || now - c->store_said > SAY_AGAIN)) {
+		log_limited(now, LOG_LEVEL_WARNING, "store: %s", why);
+		snprintf(c->store_told, sizeof c->store_told, "%s", why);
+		c->store_said = now;
+	}
+	snprintf(c->store_why, sizeof c->store_why, "%s", why);
+}
+
 static void answered(void *arg, const struct store_result *res)
 {
 	struct request *rq = arg;
@@ -48,6 +74,7 @@ static void answered(void *arg, const struct store_result *res)
 	free(rq);
 	if (n->closing)
 		return;
+	records_explain(n, res);
 	if (res->in_doubt)
 		ev.error = -ETIMEDOUT;
 	if (!ev.error && res->n_records) {

@@ -85,6 +85,7 @@ static void written(void *arg, const struct store_result *res)
 
 	if (n->closing)
 		return;
+	records_explain(n, res);
 	if (res->error == -EAGAIN)       /* another node was first */
 		ask(n);
 	else
@@ -98,6 +99,7 @@ static void answered(void *arg, const struct store_result *res)
 
 	if (n->closing)
 		return;
+	records_explain(n, res);
 	t.ttl_ms = ttl_of(n);
 	if (res->error)
 		over(n, res->error);
