@@ -366,11 +366,12 @@ static void act_deadline(struct node *n, nsec_t when)
 static void act_jeopardy(struct node *n, int error)
 {
 	nsec_t now = loop_now(n->loop), deadline = n->cluster.deadline;
-	char text[160];
+	const char *why = !error ? "the store has not answered" : n->cluster.store_why[0] ? n->cluster.store_why : strerror(-error);
+	char text[1200];
 
 	n->cluster.jeopardy = error ? error : -ETIMEDOUT;
 	snprintf(text, sizeof text, "the lease %s (%s); what is held here is lost in %llu ms",
-		 error ? "cannot be renewed" : "has not been renewed yet", error ? strerror(-error) : "the store has not answered",
+		 error ? "cannot be renewed" : "has not been renewed yet", why,
 		 (unsigned long long)((deadline > now ? deadline - now : 0) / NSEC_PER_MSEC));
 	log_session(n, LOG_LEVEL_WARNING, text);
 	node_tell(n, &(struct shm_event){ .what = "jeopardy", .detail = text });

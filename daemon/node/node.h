@@ -42,7 +42,7 @@ struct node_cluster {
 	char terms_why[200];             /* why this node may not take part; "": it may, or it is not known */
 	nsec_t terms_said;
 	char store_why[1024];            /* what the last request has failed with; "": it has not */
-	char store_told[1024];           /* the last sentence in the log, and when */
+	int store_told;                  /* the last error in the log, and when */
 	nsec_t store_said;
 	struct record_request *held;     /* requests until then, the first of them first; records.c */
 	bool on, losing, drains, drained, stopping, leaving, left;

@@ -43,26 +43,24 @@ static struct core_record *copy_records(const struct store_result *res)
 
 #define SAY_AGAIN (600 * NSEC_PER_SEC)
 
-/* One sentence once; it may go on for hours. */
+/* One kind of failure once: it may go on for hours, and a host that is slow now and then is one that works. */
 void records_explain(struct node *n, const struct store_result *res)
 {
 	struct node_cluster *c = &n->cluster;
 	nsec_t now = loop_now(n->loop);
-	const char *why;
+	bool told;
 
 	if (!c->on || res->error == -EAGAIN || res->error == -ECANCELED)
 		return;
-	if (!res->error) {
-		c->store_why[0] = 0;
+	snprintf(c->store_why, sizeof c->store_why, "%s", res->error ? store_explain(n->store) : "");
+	if (!c->store_why[0])
 		return;
-	}
-	why = store_explain(n->store);
-	if (strcmp(why, c->store_why) != 0 && why[0] && (strcmp(why, c->store_told) != 0 || now - c->store_said > SAY_AGAIN)) {
-		log_limited(now, LOG_LEVEL_WARNING, "store: %s", why);
-		snprintf(c->store_told, sizeof c->store_told, "%s", why);
-		c->store_said = now;
-	}
-	snprintf(c->store_why, sizeof c->store_why, "%s", why);
+	told = res->error == c->store_told && now - c->store_said <= SAY_AGAIN;
+	log_write(told ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "store: %s", c->store_why);
+	if (told)
+		return;
+	c->store_told = res->error;
+	c->store_said = now;
 }
 
 static void answered(void *arg, const struct store_result *res)
