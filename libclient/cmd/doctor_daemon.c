@@ -92,7 +92,8 @@ static void check_version(struct doctor_report *r, const char *version)
 
 static void check_cluster(struct doctor_report *r, struct json_object *c)
 {
-	const char *name = field_text(c, "name");
+	const char *name = field_text(c, "name"), *plain = field(c, "security") ? "" : ", on loopback in plain text";
+	long long members = field_number(c, "members");
 
 	if (!field_number(c, "leaseMs"))
 		doctor_say(r, "cluster", DOCTOR_FAIL, "Look at the network and at the store: 'journalctl -b -u dlockd', and 'dlock status' "
@@ -103,11 +104,9 @@ static void check_cluster(struct doctor_report *r, struct json_object *c)
 		doctor_say(r, "cluster", DOCTOR_WARN, "Look at the network and at the store, at once.",
 			   "the lease cannot be renewed (%s); all that is held here is lost in %lld ms",
 			   field_text(c, "jeopardy"), field_number(c, "leaseMs"));
-	else if (!field(c, "security"))
-		doctor_say(r, "cluster", DOCTOR_OK, NULL, "in the cluster %s, of %lld members, on loopback in plain text", name,
-			   field_number(c, "members"));
 	else
-		doctor_say(r, "cluster", DOCTOR_OK, NULL, "in the cluster %s, of %lld members", name, field_number(c, "members"));
+		doctor_say(r, "cluster", DOCTOR_OK, NULL, "in the cluster %s, of %lld member%s%s", name, members,
+			   members == 1 ? "" : "s", plain);
 }
 
 /* A key that differs, or a port that is closed, keeps nobody from the store: the node is a member, and gets no lock. */
@@ -133,7 +132,7 @@ static void check_peers(struct doctor_report *r, struct client *c)
 		doctor_say(r, "peers", DOCTOR_WARN, "Look at the log of both daemons; the port (7420) has to be open between all nodes.",
 			   "%s, at %s, is not reached: %s", field_text(m, "name"), field_text(m, "address"), error[0] ? error : state);
 	}
-	if (n && !missed)
+	if (n > 1 && !missed)
 		doctor_say(r, "peers", DOCTOR_OK, NULL, "all other members are reached");
 	json_object_put(message);
 }
