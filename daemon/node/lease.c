@@ -196,7 +196,7 @@ void node_lapse(struct node *n)
 	for (uint32_t ref = 0; ref < n->n_refs; ref++) {
 		const struct ledger_name *rec = ref_is(n, ref) ? ref_name(n, ref) : NULL;
 
-		if (rec && (rec->state != NAME_ASKED || rec->count))
+		if (rec && !name_claims(rec))
 			ref_drop(n, ref);
 	}
 	shm_lapse(&n->shm);

@@ -110,7 +110,7 @@ static bool word_lapse(struct space *s, uint32_t slot)
 static void name_lapse(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
-	bool claims = n->state == NAME_ASKED && !n->count;
+	bool claims = name_claims(n);
 
 	word_store(&n->count, 0);
 	n->revoked = 0;

@@ -265,11 +265,22 @@ void name_closed(struct space *s, uint32_t slot)
 	if (n->state == NAME_LEASED) {
 		name_take_out(s, slot);
 		s->shm->ops.unused(s->shm->ops.arg, s, slot, lock_range_used(was, n->count), was & LOCK_D);
+	} else if (name_claims(n)) {
+		name_take_out(s, slot);
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, 0, false);
 	} else if (n->state == NAME_IDLE) {
 		name_take_out(s, slot);
 		space_forget(s, slot);
 	}
-	/* NAME_ASKED, NAME_RETURNED: the answer comes, finds nobody, and the lease is given back then. */
+	/* NAME_RETURNED, and one that asks for more tokens: the answer comes, finds nobody, and the lease is given back then. */
+}
+
+void name_unclaim(struct space *s, uint32_t slot)
+{
+	if (!name_claims(name_at(s, slot)))
+		return;
+	name_at(s, slot)->state = NAME_RETURNED;
+	s->shm->ops.unused(s->shm->ops.arg, s, slot, 0, false);
 }
 
 void name_abandoned(struct space *s, uint32_t slot)

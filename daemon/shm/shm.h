@@ -56,7 +56,7 @@ struct shm_ops {
 	/* The name has no token left (count 0: no lease at all). Answer with space_granted(). */
 	void (*want)(void *arg, struct space *s, uint32_t slot);
 	/*
-	 * Nobody has the leased name open any more. Answer with space_ledger_release(), then space_forget(). died: the
+	 * Nobody has the name open any more, or wants it, that is leased or claimed. Answer with space_ledger_release(), then space_forget(). died: the
 	 * last holder did, and nobody has mended what he left.
 	 */
 	void (*unused)(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
@@ -234,6 +234,12 @@ static inline bool name_revoked(const struct ledger_name *n)
 	return n->revoked && (n->state == NAME_LEASED || n->state == NAME_ASKED);
 }
 
+/* It has no lease, and stands in the queue for one. */
+static inline bool name_claims(const struct ledger_name *n)
+{
+	return n->state == NAME_ASKED && !n->count;
+}
+
 struct name_text name_text(const struct space *s, uint32_t slot);
 uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
@@ -241,6 +247,7 @@ void name_index(struct space *s);        /* makes anew what the table does not k
 int name_texts_sweep(struct space *s);   /* drops texts that a dead daemon left without a name. -ENOMEM */
 void name_opened(struct space *s, uint32_t slot);  /* one client more */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
+void name_unclaim(struct space *s, uint32_t slot); /* nobody waits for it any more: its place in the queue is given up */
 void name_abandoned(struct space *s, uint32_t slot);       /* idle: it goes, where nobody has it open */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
 bool name_awaited(const struct space *s, uint32_t slot);         /* somebody sleeps on it */

@@ -113,8 +113,10 @@ static bool watch_keep(struct space *s, struct watch_entry *e)
 	if (!lock_look(word)) {
 		FAULT_AROUND(seg_watched_set(s->base, e->slot, false));
 		FAULT_AROUND(seg_bit_clear(s->base, SEG_WATCH, e->slot));
-		if (!lock_look(word))
+		if (!lock_look(word)) {
+			name_unclaim(s, e->slot);
 			return false;
+		}
 		seg_bit_set(s->base, SEG_WATCH, e->slot);
 	}
 	if (!seg_watched(s->base, e->slot))

@@ -325,6 +325,35 @@ static void claim_outlives_a_lapse(void **state)
 	scene_done(&x);
 }
 
+/* A waiter has given up, or died. Whoever comes afterwards has it asked for anew. */
+static void claim_that_nobody_waits_for_is_given_up(void **state)
+{
+	struct scene x;
+	unsigned wants;
+	uint32_t other;
+
+	(void)state;
+	scene_open(&x);
+	x.r.silent = true;
+	other = rig_name(&x.r, &x.a, x.s, "other");
+	assert_false(rig_take(x.s, other, &x.a));        /* sets W, and then does not sleep */
+	rig_watch(x.s, other);
+	rig_want(x.s, other);
+	rig_turn(&x.r);
+	assert_int_equal(name_at(x.s, other)->state, NAME_ASKED);
+	fake_loop_advance(x.r.loop, 200 * NSEC_PER_MSEC);
+	assert_int_equal(x.r.releases, 1);
+	assert_int_equal(name_at(x.s, other)->state, NAME_IDLE);
+	wants = x.r.wants;
+	rig_want(x.s, other);
+	rig_turn(&x.r);
+	assert_int_equal(x.r.wants, wants + 1);
+	assert_int_equal(client_close(x.a.c, x.r.shm, x.s, other), 0);
+	assert_int_equal(x.r.releases, 2);
+	assert_false(name_is(x.s, other));
+	scene_done(&x);
+}
+
 static void lost_grant_says_owner_died(void **state)
 {
 	struct scene x;
@@ -420,6 +449,7 @@ int main(void)
 		STORY(short_ranges_have_the_tokens_of_their_grant, "tokens after a lapse are those of the grant"),
 		STORY(last_tokens_of_a_range_cost_the_space, "a hold at the end of its range costs the space"),
 		STORY(claim_outlives_a_lapse, "a claim outlives a lapse"),
+		STORY(claim_that_nobody_waits_for_is_given_up, "a claim that nobody waits for any more is given up"),
 		STORY(lost_grant_says_owner_died, "a grant that says lost is told to robust takers"),
 		STORY(restart_before_the_end_goes_on, "a restart keeps the deadline, and what is held"),
 		STORY(loss_signals_whoever_asked, "a loss kills whoever asked for that, and waits for the end"),
