@@ -87,7 +87,7 @@ void store_begin(unsigned i)
 		"etcd", "--name", name, "--data-dir", dir, "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
 		"--initial-cluster-state", "new", "--initial-cluster-token", "lab", "--heartbeat-interval", "50",
-		"--election-timeout", "500", "--unsafe-no-fsync", NULL };
+		"--election-timeout", "500", "--pre-vote=true", "--unsafe-no-fsync", NULL };
 	lab_pin((int)i);
 	town.store[i] = lab_spawn(store_host(i), town_log("store", i), argv, environment);
 }
