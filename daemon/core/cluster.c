@@ -95,7 +95,7 @@ static void unreached(struct peer *p)
 {
 	p->conn = p->via = p->hop = p->path_open = 0;
 	p->shunned = p->avoid_until = 0;
-	p->cut = 0;                              /* from when it is listed, in this session */
+	p->cut = p->sought = 0;                  /* from when it is listed, in this session */
 	p->met = p->blames = p->complained = p->complain_say = false;
 }
 
@@ -197,20 +197,22 @@ static void map_answer(struct core *c, const struct core_event *ev, struct step 
 
 /* --- The members --- */
 
-static void member_seen(struct core *c, const struct member_record *r, uint64_t version, core_nsec_t now)
+/* false: there is no room for it. */
+static bool member_seen(struct core *c, const struct member_record *r, uint64_t version, core_nsec_t now)
 {
 	struct peer *p = peers_find(&c->peers, r->session);
 
 	if (!p)
 		p = peers_add(&c->peers, r->session);
 	if (!p)
-		return;
+		return false;
+	if (p->ended)
+		return true;                     /* it was gone, and holds nothing: it is listed anew once its claims are dropped */
 	if (!p->since)
 		p->since = now;
 	if (!p->listed && peers_index(&c->peers, p))
 		p->ask = c->master.opening | c->master.open;
 	p->listed = true;
-	p->ended = false;
 	if (!p->conn && !p->cut && peers_index(&c->peers, p)) {
 		p->cut = now ? now : 1;
 		p->path_at = now + path_detour(&c->cluster.conf);
@@ -222,6 +224,7 @@ static void member_seen(struct core *c, const struct member_record *r, uint64_t 
 	p->drains = r->drains;
 	if (peers_text(&c->peers, p, r->text.address, r->text.address_len, r->text.name, r->text.name_len))
 		p->link_wanted = false;
+	return true;
 }
 
 bool cluster_key_session(const char *key, unsigned prefix, uint64_t *ret)
@@ -248,6 +251,24 @@ static bool among(const struct core_event *ev, uint64_t session)
 	return false;
 }
 
+/* false: there is one that cannot be read, or has no room. It may hold something, by the word of an earlier master. */
+static bool members_seen(struct core *c, const struct core_event *ev, core_nsec_t now)
+{
+	struct member_record r;
+	bool all = true;
+	uint64_t id;
+
+	for (uint32_t i = 0; i < ev->store.records_n; i++) {
+		const struct core_record *rec = &ev->store.records[i];
+
+		if (member_record_decode(rec->value, rec->value_len, &r) == 0)
+			all &= member_seen(c, &r, rec->version, now);
+		else if (cluster_key_session(rec->key, sizeof MEMBER_PREFIX - 1, &id))
+			all = false;
+	}
+	return all;
+}
+
 static void ended(struct core *c, struct peer *p)
 {
 	if (p->ended)
@@ -261,7 +282,6 @@ static void ended(struct core *c, struct peer *p)
 static void members_answer(struct core *c, const struct core_event *ev, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
-	struct member_record r;
 
 	if (ev->store.error || cl->session.state != SESSION_LIVE) {
 		cl->members_want |= cl->members_for;
@@ -272,9 +292,11 @@ static void members_answer(struct core *c, const struct core_event *ev, struct s
 	for (unsigned i = 1; i < c->peers.n; i++)
 		if (c->peers.v[i].id.session && c->peers.v[i].since && !among(ev, c->peers.v[i].id.session))
 			ended(c, &c->peers.v[i]);
-	for (uint32_t i = 0; i < ev->store.records_n; i++)
-		if (member_record_decode(ev->store.records[i].value, ev->store.records[i].value_len, &r) == 0)
-			member_seen(c, &r, ev->store.records[i].version, s->now);
+	if (!members_seen(c, ev, s->now)) {
+		cl->members_want |= cl->members_for; /* nothing opens by a list of which some are left out */
+		cl->members_for = 0;
+		cl->list_at = s->now + cl->conf.look;
+	}
 #ifdef CORE_BREAK_LIST_EARLY
 	cl->members_for = c->master.opening;
 #endif

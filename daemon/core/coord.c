@@ -137,6 +137,7 @@ static unsigned nodes_fill(struct core *c, core_nsec_t now)
 			.id = { p->id.session, e->id.incarnation }, .node = p->node,
 			.may_master = p->may_master, .drains = p->drains,
 			.steady = (!i || p->met) && now - p->since >= steady, .avoid = now < p->avoid_until,
+			.met = !i || p->met,
 		};
 	}
 	return n;

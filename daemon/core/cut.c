@@ -64,6 +64,12 @@ static bool cut_for(const struct peer *p, core_nsec_t span, core_nsec_t now)
 	return p->listed && !p->ended && !p->conn && p->cut && now - p->cut >= span;
 }
 
+/* Whom nobody has tried to reach is in nobody's way: a pair of which one has just become a master has the grace before it. */
+static bool sought_for(const struct peer *p, core_nsec_t span, core_nsec_t now)
+{
+	return cut_for(p, span, now) && p->sought && now - p->sought >= span;
+}
+
 static bool in_the_way(const struct core *c, const struct peer *p)
 {
 	return p->claims || (c->master.opening & c->master.listed & p->needed & ~p->synced);
@@ -94,7 +100,7 @@ static void record_fill(struct core *c, struct cut_record *r, core_nsec_t now)
 				p->complained = false;
 				continue;
 			}
-			bool complaint = we_master && in_the_way(c, p);
+			bool complaint = we_master && in_the_way(c, p) && sought_for(p, c->cluster.conf.grace / 4, now);
 			if (complaint == !pass && (all || path_masters(c, p->id.session)))
 				name(c, r, p, complaint);
 		}
@@ -215,7 +221,7 @@ static const struct peer *blamed_by(const struct core *c, core_nsec_t now)
 	for (unsigned i = 1; i < c->peers.n; i++) {
 		const struct peer *p = &c->peers.v[i];
 
-		if (p->blames && cut_for(p, c->cluster.conf.grace, now) && path_masters(c, p->id.session))
+		if (p->blames && sought_for(p, c->cluster.conf.grace, now) && path_masters(c, p->id.session))
 			return p;
 	}
 	return NULL;
@@ -240,7 +246,7 @@ static void end_if_blamed(struct core *c, struct step *s)
 static bool records_wanted(const struct core *c, core_nsec_t now)
 {
 	for (unsigned i = 1; i < c->peers.n; i++)
-		if (cut_for(&c->peers.v[i], c->cluster.conf.grace / 2, now) && path_masters(c, c->peers.v[i].id.session))
+		if (sought_for(&c->peers.v[i], c->cluster.conf.grace / 2, now) && path_masters(c, c->peers.v[i].id.session))
 			return true;
 	return false;
 }

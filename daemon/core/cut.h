@@ -13,7 +13,8 @@
  *
  * A node that has not reached some master for half the grace reads these records. If a master complains of it, and
  * it has not reached that one for the whole grace, it ends itself: no beats any more, a deadline of now + loss, and then
- * as with every lapse (session.h). No clock is compared: each counts by itself since when it has not reached the other.
+ * as with every lapse (session.h). Both count from when one of them has begun to master anything: before that nobody
+ * looks for a path (path.h). No clock is compared: each counts by itself since when it has not reached the other.
  *
  * Both sides of a cut may master shards, and complain of each other. So the coordinator, which reads the records with each
  * look, takes the shards away from one side, well before the grace is over; who masters nothing any more complains to no avail:

@@ -52,6 +52,12 @@ static const struct mapplan_node *find(const struct mapplan_node *v, unsigned n,
 	return NULL;
 }
 
+/* It has the higher number of the two, and but for its steadiness all that is asked for. */
+static bool stays(const struct mapplan_node *now, const struct mapplan_node *want, unsigned shard)
+{
+	return now && want && fine(now) && now->met && draw(now->node, shard) > draw(want->node, shard);
+}
+
 unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n)
 {
 	unsigned changed = 0;
@@ -66,7 +72,7 @@ unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n)
 			want = best(v, n, i, willing);
 		if (!want && !now)
 			want = best(v, n, i, allowed);
-		if (!want || want == now || r->epoch == EPOCH_MAX)
+		if (!want || want == now || stays(now, want, i) || r->epoch == EPOCH_MAX)
 			continue;
 		r->master = want->id;
 		r->epoch++;

@@ -19,6 +19,7 @@ struct mapplan_node {
 	bool drains;                     /* masters what nobody else can */
 	bool steady;
 	bool avoid;                      /* too many do not reach it */
+	bool met;                        /* the leader has reached it: may stay what it is */
 };
 
 /* Changes the masters in *m, and the epochs of those shards. Returns how many. */

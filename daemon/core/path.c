@@ -16,6 +16,11 @@ bool path_masters(const struct core *c, uint64_t session)
 	return false;
 }
 
+static bool worth_it(const struct core *c, const struct peer *p, bool we_master)
+{
+	return we_master || c->cluster.map.coordinator == self_of(c).session || path_masters(c, p->id.session);
+}
+
 /* --- Reached and lost --- */
 
 static bool leads_through(const struct peer *p, const struct peer *hop)
@@ -36,6 +41,7 @@ void path_lost(struct core *c, struct peer *p)
 
 	p->conn = p->via = p->hop = p->path_open = 0;
 	p->cut = c->now ? c->now : 1;
+	p->sought = worth_it(c, p, path_masters(c, self_of(c).session)) ? p->cut : 0;
 	p->path_at = p->cut + (was_direct ? path_detour(&c->cluster.conf) : 0);
 	c->cluster.path_at = c->cluster.cut.at = 1;
 	if (was_direct)
@@ -51,7 +57,7 @@ void path_reached(struct core *c, struct peer *p, uint64_t conn, uint32_t incarn
 	p->hop = via ? via->conn : 0;
 	p->path_open = 0;
 	p->path_left = 0;
-	p->cut = 0;
+	p->cut = p->sought = 0;
 	p->met = true;
 	p->id.incarnation = incarnation;
 	p->round++;
@@ -212,8 +218,11 @@ int path_recv(struct core *c, struct peer *hop, const struct core_event *ev, str
 			take_opened(c, p, hop, &e, s);
 		return 0;
 	case ENVELOPE_OLD:
-		if (p)
-			p->path_last = max_u64(p->path_last, e.path);
+		if (p && e.path > p->path_last) {
+			p->path_last = e.path;
+			p->path_at = c->now;             /* with a higher number at once */
+			c->cluster.path_at = 1;
+		}
 		return 0;
 	case ENVELOPE_CLOSED:
 		if (p && leads_through(p, hop) && p->conn == e.path)
@@ -230,11 +239,6 @@ int path_recv(struct core *c, struct peer *hop, const struct core_event *ev, str
 static bool wanted(const struct peer *p)
 {
 	return p->listed && !p->ended && !p->conn && p->cut;
-}
-
-static bool worth_it(const struct core *c, const struct peer *p, bool we_master)
-{
-	return we_master || c->cluster.map.coordinator == self_of(c).session || path_masters(c, p->id.session);
 }
 
 static unsigned relays(const struct core *c)
@@ -273,18 +277,22 @@ void path_tick(struct core *c, core_nsec_t now)
 			continue;
 		if (now >= p->path_at) {
 			p->path_at = now + path_detour(&c->cluster.conf);
-			if (worth_it(c, p, we_master))
+			if (!worth_it(c, p, we_master)) {
+				p->sought = 0;
+			} else {
+				p->sought = p->sought ? p->sought : now;
 				open_begin(c, p, n < PATH_TRIES ? n : PATH_TRIES);
+			}
 		}
 		if (!cl->path_at || p->path_at < cl->path_at)
 			cl->path_at = p->path_at;
 	}
 }
 
-/* The next one in the table, so that the next attempt goes on where this one ends. */
+/* The next one in the table, so that the next attempt goes on where this one ends; the same if there is no other. */
 static const struct peer *relay_next(struct core *c, struct peer *p)
 {
-	for (unsigned i = 1; i < c->peers.n; i++) {
+	for (unsigned i = 0; i < c->peers.n; i++) {
 		const struct peer *hop = &c->peers.v[++p->path_next % c->peers.n];
 
 		if (hop != peers_self(&c->peers) && hop != p && direct(hop))

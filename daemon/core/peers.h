@@ -22,6 +22,7 @@ struct peer {
 	uint64_t via, hop;               /* conn is a path through this session, by this connection with it; 0: it is not */
 	uint64_t path_last, path_open;   /* the highest path, and the one that we have asked for */
 	core_nsec_t cut;                 /* not reached since then; 0: reached, or not listed yet */
+	core_nsec_t sought;              /* not reached since then, though a path was worth it: one of us masters; 0: reached, or not worth it */
 	core_nsec_t path_at;             /* try a path not before */
 	core_nsec_t shunned;             /* more than half of those that count name it, since then; 0: not so many */
 	core_nsec_t avoid_until;         /* is given no shards before */

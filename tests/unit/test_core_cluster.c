@@ -130,7 +130,7 @@ static void few_shards_move(void **state)
 		unsigned most = 0, least = CORE_SHARDS;
 
 		for (unsigned i = 0; i <= n; i++)
-			v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, false, true, false };
+			v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, false, true, false, true };
 		assert_int_equal(mapplan_apply(&m, v, n), CORE_SHARDS);
 		assert_int_equal(mapplan_apply(&m, v, n), 0);
 		for (unsigned i = 0; i < n; i++) {
@@ -158,6 +158,31 @@ static void few_shards_move(void **state)
 	}
 }
 
+/* To a leader that has come lately, or is wary, nobody is steady: that is no reason to move anything away, and soon back again. */
+static void masters_stay(void **state)
+{
+	(void)state;
+	struct mapplan_node v[10];
+	struct map m = { 0 };
+
+	for (unsigned i = 0; i < 10; i++)
+		v[i] = (struct mapplan_node){ { 100 + i, 1 }, 1 + i, true, false, true, false, true };
+	mapplan_apply(&m, v, 10);
+	for (unsigned i = 0; i < 10; i++)
+		v[i].steady = false;
+	for (unsigned i = 0; i < 10; i++) {
+		v[i].steady = true;
+		assert_int_equal(mapplan_apply(&m, v, 10), 0);
+	}
+
+	/* But whom the leader has never reached must make room, and whom too many do not reach. */
+	for (unsigned i = 0; i < 10; i++)
+		v[i].steady = v[i].met = i == 3;
+	unsigned had = count(&m, 103);
+	assert_int_equal(mapplan_apply(&m, v, 10), CORE_SHARDS - had);
+	assert_int_equal(count(&m, 103), CORE_SHARDS);
+}
+
 /* As docs/LEASE.md has it: of 64 shards, how many a node has, and how many move when one comes, goes, or is another. */
 static void shards_table(void **state)
 {
@@ -173,7 +198,7 @@ static void shards_table(void **state)
 			struct map m = { 0 }, before;
 
 			for (unsigned i = 0; i <= n; i++)
-				v[i] = (struct mapplan_node){ { 100 + i, 1 }, mapplan_mix(1000 * round + i + 1), true, false, true, false };
+				v[i] = (struct mapplan_node){ { 100 + i, 1 }, mapplan_mix(1000 * round + i + 1), true, false, true, false, true };
 			mapplan_apply(&m, v, n);
 			before = m;
 			for (unsigned i = 0; i < n; i++) {
@@ -200,7 +225,8 @@ static void shards_table(void **state)
 static void incarnations_and_drains(void **state)
 {
 	(void)state;
-	struct mapplan_node v[3] = { { { 1, 1 }, 1, true, false, true, false }, { { 2, 1 }, 2, true, false, true, false }, { { 3, 1 }, 3, false, false, true, false } };
+	struct mapplan_node v[3] = { { { 1, 1 }, 1, true, false, true, false, true }, { { 2, 1 }, 2, true, false, true, false, true },
+		{ { 3, 1 }, 3, false, false, true, false, true } };
 	struct map m = { 0 };
 
 	mapplan_apply(&m, v, 3);
@@ -230,6 +256,7 @@ struct bench {
 	core_nsec_t now;
 	uint32_t op_map, op_list;        /* asked for and not answered; 0: nothing */
 	uint64_t version;
+	bool garbled;                    /* session 8's record */
 	bool down;                       /* the store: what is asked of it times out */
 	char said[16];                   /* J jeopardy, L loss, X lapsed */
 };
@@ -317,7 +344,7 @@ static void bench_map(struct bench *b, uint64_t serial, uint64_t session, uint32
 static void bench_list(struct bench *b, uint32_t op, unsigned n)
 {
 	static const char *const key[2] = { MEMBER_PREFIX "0000000000000007", MEMBER_PREFIX "0000000000000008" };
-		uint8_t bytes[2][MEMBER_BYTES_MAX];
+	uint8_t bytes[2][MEMBER_BYTES_MAX] = { 0 };
 	struct core_record v[2];
 	struct core_event ev = { .kind = CORE_EV_STORE };
 
@@ -327,6 +354,7 @@ static void bench_list(struct bench *b, uint32_t op, unsigned n)
 		assert_int_equal(member_text_of("h:1", "h", &m.text), 0);
 		v[i] = (struct core_record){ key[i], bytes[i], member_record_encode(&m, bytes[i]), 500 + i };
 	}
+	bytes[1][0] ^= b->garbled ? 0x80 : 0;
 	assert_int_not_equal(op, 0);
 	ev.store.op = op;
 	ev.store.records = v;
@@ -396,6 +424,75 @@ static void list_opens(void **state)
 	core_free(b.core);
 }
 
+static void bench_link(struct bench *b, enum core_event_kind kind, uint64_t session)
+{
+	bench_step(b, &(struct core_event){ .kind = kind, .link = { session, 1, session } });
+}
+
+/* A session that is listed and for which there is no room may hold something, by the word of an earlier master. */
+static void no_room_for_a_member(void **state)
+{
+	(void)state;
+	struct bench b;
+
+	bench_init(&b);
+	for (uint64_t i = 0; i < CORE_MEMBERS_MAX - 1; i++)
+		bench_link(&b, CORE_EV_LINK_UP, 5000 + i);
+	bench_map(&b, 1, 7, 1);
+	bench_list(&b, b.op_list, 2);
+	assert_int_equal(b.core->master.opening, SHARDS_ALL);
+	bench_link(&b, CORE_EV_LINK_DOWN, 5000);
+	bench_wait(&b, SECOND + SECOND / 100);
+	bench_list(&b, b.op_list, 2);
+	assert_int_equal(b.core->master.opening, SHARDS_ALL);    /* 8 has not synced */
+	assert_int_equal(b.core->master.listed, SHARDS_ALL);
+	bench_wait(&b, SECOND + SECOND / 100);
+	bench_list(&b, b.op_list, 1);
+	assert_int_equal(b.core->master.open, SHARDS_ALL);
+	core_free(b.core);
+}
+
+/* So may one whose record cannot be read. */
+static void unreadable_member(void **state)
+{
+	(void)state;
+	struct bench b;
+
+	bench_init(&b);
+	bench_map(&b, 1, 7, 1);
+	b.garbled = true;
+	bench_list(&b, b.op_list, 2);
+	assert_int_equal(b.core->master.opening, SHARDS_ALL);
+	assert_int_equal(b.core->master.listed, 0);
+	bench_wait(&b, SECOND + SECOND / 100);
+	bench_list(&b, b.op_list, 1);
+	assert_int_equal(b.core->master.open, SHARDS_ALL);
+	core_free(b.core);
+}
+
+/* A record that was long under way comes after its session's end, and before all is done with that. */
+static void member_comes_back(void **state)
+{
+	(void)state;
+	struct bench b;
+
+	bench_init(&b);
+	bench_map(&b, 1, 7, 1);
+	bench_list(&b, b.op_list, 2);
+	bench_wait(&b, SECOND + SECOND / 100);
+	b.core->memory_at = b.now + 10 * SECOND;                 /* nothing is gone on with */
+	bench_list(&b, b.op_list, 1);
+	assert_int_equal(b.core->master.ended, 1);
+	bench_wait(&b, SECOND + SECOND / 100);
+	bench_list(&b, b.op_list, 2);
+	b.core->memory_at = 0;
+	bench_wait(&b, SECOND + SECOND / 100);
+	assert_int_equal(b.core->master.ended, 0);
+	bench_list(&b, b.op_list, 2);
+	assert_true(b.core->peers.v[1].id.session == 8 && b.core->peers.v[1].listed);
+	core_free(b.core);
+}
+
 /* With the spans in the proportions that the daemon chooses: a warning is worth something only before the loss. */
 static void jeopardy_before_loss(void **state)
 {
@@ -420,10 +517,14 @@ int main(void)
 		{ "a beat tells when the session has ended, or has a later incarnation", beat_ends, NULL, NULL, NULL },
 		{ "a session expires when one version of its beat has stood for long enough", observed, NULL, NULL, NULL },
 		{ "shards are spread evenly, and few move when nodes come and go", few_shards_move, NULL, NULL, NULL },
+		{ "a master that is fine stays until a better one is steady", masters_stay, NULL, NULL, NULL },
 		{ "the table of how many shards move", shards_table, NULL, NULL, NULL },
 		{ "a new incarnation gets a new reign, and who drains gives its shards away", incarnations_and_drains, NULL, NULL, NULL },
 		{ "jeopardy is said before the actions on loss begin, and these before the lapse", jeopardy_before_loss, NULL, NULL, NULL },
 		{ "a shard opens once all in a list have synced or ended", list_opens, NULL, NULL, NULL },
+		{ "no shard opens while a listed session has no place in the table", no_room_for_a_member, NULL, NULL, NULL },
+		{ "nor while a member's record cannot be read", unreadable_member, NULL, NULL, NULL },
+		{ "a member that has ended is done with before it is one again", member_comes_back, NULL, NULL, NULL },
 		{ "a list of the members counts only for the reign that it was asked for", list_counts_for_its_reign, NULL, NULL, NULL },
 	};
 

@@ -188,6 +188,51 @@ static void no_store_either(void **state)
 	crig_done(&r);
 }
 
+/* The only one that could relay is asked with each attempt, not with each other one. */
+static void only_relay(void **state)
+{
+	(void)state;
+	static struct crig r;
+
+	crig_init(&r, 3);
+	crig_block(&r, 0, 1, true);
+	r.lose[ENVELOPE_KIND] = 1u << 2;
+	crig_run(&r, 3 * CRIG_SECOND / 8);               /* one attempt, a detour after the cut, is lost */
+	assert_int_equal(r.node[0].relayed + r.node[1].relayed, 0);
+	r.lose[ENVELOPE_KIND] = 0;
+	crig_run(&r, CRIG_SECOND / 4);
+	assert_int_equal(r.node[0].relayed, 1);
+	assert_int_equal(r.node[1].relayed, 1);
+	crig_done(&r);
+}
+
+/* Two that have not seen each other for long, which did not matter. Now one becomes a master: they have the grace to find a way. */
+static void new_master(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 3);
+	for (unsigned i = 1; i < 3; i++)
+		assert_int_equal(crig_give(&r, i, &(struct core_event){ .kind = CORE_EV_DRAIN }), 0);
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(crig_shards(&r, 0), CORE_SHARDS);
+	crig_block(&r, 1, 2, true);
+	crig_run(&r, 8 * CRIG_SECOND);
+	assert_int_equal(r.node[1].relayed, 0);
+	assert_int_equal(crig_give(&r, 1, &(struct core_event){ .kind = CORE_EV_DRAIN, .drain.off = true }), 0);
+	crig_run(&r, 8 * CRIG_SECOND);
+	assert_true(crig_shards(&r, 1) > 0);
+	assert_int_equal(r.node[1].relayed, 1);
+	assert_int_equal(r.node[1].complaints + r.node[2].complaints, 0);
+	assert_int_equal(cut_offs(&r), 0);
+	assert_int_equal(crig_claim(&r, 2, 5, crig_key(&r, 1, 0, key)), 0);
+	crig_run(&r, CRIG_SECOND / 100);
+	assert_int_equal(r.node[2].held[5], CORE_WEIGHT_ALL);
+	crig_done(&r);
+}
+
 /* --- One pass --- */
 
 static void one_pass(void **state)
@@ -483,6 +528,8 @@ int main(void)
 		  alone_among_three, NULL, NULL, NULL },
 		{ "of two halves one ends itself, the other goes on", two_halves, NULL, NULL, NULL },
 		{ "a cut that is shorter than the grace ends nobody", short_cut, NULL, NULL, NULL },
+		{ "the only one that can relay is asked with each attempt", only_relay, NULL, NULL, NULL },
+		{ "nobody complains of whom nobody has tried to reach before", new_master, NULL, NULL, NULL },
 		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
 		{ "many shards of a dead master are told of in one pass", one_pass, NULL, NULL, NULL },
 		{ "a node that leaves refuses, asks back, hands over, and ends its session itself", leaves, NULL, NULL, NULL },
