@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define DEPTH_MAX	12
+#define VALUE_MAX	(12 * 1024 * 1024)	/* whatever fits into an answer */
 #define KEY_MAX		1024	/* of what etcd calls a key, before anything is known of it */
 
 /* --- Base64, as RFC 4648 section 4 --- */
@@ -302,7 +303,10 @@ static int decode_record(const char *before, struct json_object *kv, struct etcd
 	int r = bytes_of(kv, "key", KEY_MAX, &key, &key_size);
 
 	if (r == 0)
-		r = bytes_of(kv, "value", STORE_VALUE_MAX, &value, &size);
+		r = bytes_of(kv, "value", VALUE_MAX, &value, &size);
+	/* dlock has not written that. It counts as empty, which no record of dlock is, so that it is in nobody's way. */
+	if (r == 0 && size > STORE_VALUE_MAX)
+		size = 0;
 	if (r == 0)
 		r = number_of(kv, "mod_revision", &version);
 	if (r == 0 && version < 1)

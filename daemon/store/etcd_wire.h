@@ -57,8 +57,8 @@ struct etcd_answer {
 
 /*
  * before is what stands before keys in etcd. 0; -EBADMSG: this is no answer of an etcd; -ENOMEM. Keys
- * that dlock could not have made are passed over. What is in *ret is given back by etcd_answer_done(), which
- * may be called after a failure too.
+ * that dlock could not have made are passed over, and values above STORE_VALUE_MAX are empty. What is in *ret
+ * is given back by etcd_answer_done(), which may be called after a failure too.
  */
 int etcd_wire_decode(const char *before, const char *data, size_t size, struct etcd_answer *ret);
 void etcd_answer_done(struct etcd_answer *a);

@@ -139,6 +139,16 @@ static void test_foreign_keys(void **state)
 	assert_int_equal(a.n, 1);
 	assert_string_equal(a.records[0].key, "b");
 	answer_done(&a);
+
+	/* Longer than any of dlock's: it is there, so that it can be removed, and it is none. */
+	assert_int_equal(rig_ctl(&rig, "put '%s/c' \"$(head -c 100000 /dev/zero | tr '\\0' x)\"", prefix), 0);
+	a = ask_list(&b->contract, "");
+	assert_int_equal(a.error, 0);
+	assert_int_equal(a.n, 2);
+	assert_string_equal(a.records[0].value, "ours");
+	assert_string_equal(a.records[1].key, "c");
+	assert_string_equal(a.records[1].value, "");
+	answer_done(&a);
 }
 
 static void test_clusters(void **state)
