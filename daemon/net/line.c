@@ -57,6 +57,7 @@ struct line *line_dial(struct peer *p, const union address *to, int *ret_error)
 		*ret_error = r;
 		return NULL;
 	}
+	n->dials++;
 	address_format(to, p->at);
 	wire_deadline(l->wire, loop_now(n->loop) + NET_GREET_SPAN);
 	return l;
@@ -151,6 +152,7 @@ void line_up(struct line *l)
 		return;
 	p->dialling = p->greeted = NULL;
 	p->up = l;
+	n->dials -= l->dialled;
 	p->connects++;
 	p->error[0] = 0;
 	p->said = 0;
@@ -199,6 +201,8 @@ void line_drop(struct line *l, bool end, bool reset)
 	assert(l->phase != LINE_DEAD);
 	if (!p)
 		l->net->stats.half_open--;
+	if (l->dialled && l->phase != LINE_UP)
+		l->net->dials--;
 	lines_remove(l);
 	if (p && p->up == l)
 		down(p);

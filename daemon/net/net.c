@@ -15,8 +15,9 @@
 #include "net_int.h"
 
 #define BEATS_IN_SILENCE 5
-#define STRANGERS_SAID 10        /* lines about strangers in STRANGERS_SPAN */
-#define STRANGERS_SPAN (10 * NSEC_PER_SEC)
+#define RATION_SPAN (10 * NSEC_PER_SEC)
+#define STRANGERS_SAID 10        /* lines about strangers in that span */
+#define PEERS_SAID 100           /* about nodes that are not reached: a lost network is told of whole */
 #define BACKLOG 512
 
 /* --- Saying --- */
@@ -38,27 +39,40 @@ void net_say(struct net *n, enum log_level level, const char *format, ...)
 	va_end(ap);
 }
 
-void net_say_rationed(struct net *n, enum log_level level, const char *format, ...)
+/* False: so many lines have been said in this span. What was left out of the last one is told of. */
+static bool ration(struct net *n, struct ration *r, unsigned max, const char *left_out)
 {
 	nsec_t now = loop_now(n->loop);
+
+	if (now - r->since > RATION_SPAN) {
+		unsigned unsaid = r->unsaid;
+
+		*r = (struct ration){ .since = now };
+		if (unsaid)
+			net_say(n, LOG_LEVEL_WARNING, left_out, unsaid);
+	}
+	if (r->said == max) {
+		r->unsaid++;
+		return false;
+	}
+	r->said++;
+	return true;
+}
+
+void net_say_rationed(struct net *n, enum log_level level, const char *format, ...)
+{
 	va_list ap;
 
-	if (now - n->said_since > STRANGERS_SPAN) {
-		unsigned unsaid = n->unsaid;
-
-		n->said_since = now;
-		n->said = n->unsaid = 0;
-		if (unsaid)
-			net_say(n, LOG_LEVEL_WARNING, "%u more connections were refused, and not told of", unsaid);
-	}
-	if (n->said == STRANGERS_SAID) {
-		n->unsaid++;
+	if (!ration(n, &n->strangers_said, STRANGERS_SAID, "%u more connections were refused, and not told of"))
 		return;
-	}
-	n->said++;
 	va_start(ap, format);
 	say(n, level, format, ap);
 	va_end(ap);
+}
+
+bool net_say_peers(struct net *n)
+{
+	return ration(n, &n->peers_said, PEERS_SAID, "%u more connections could not be made, and were not told of");
 }
 
 /* xorshift: it spreads retries, and keeps no secret */

@@ -46,6 +46,7 @@ struct tls_keys;
 #define NET_HALF_OPEN_MAX 64     /* accepted, not greeted yet: the oldest makes room */
 #define NET_ADDRESS_MAX 128      /* accepted from one address (IPv6: one /64) */
 #define NET_PEERS_MAX 2048       /* sessions known: linked, or connected by themselves */
+#define NET_DIALS_MAX 64         /* under way at once to nodes that were never up; the others wait for their turn */
 #define NET_GREET_SPAN (5 * NSEC_PER_SEC)        /* from connecting to the end of the greeting, at most */
 
 struct net_ops {

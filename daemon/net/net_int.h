@@ -79,6 +79,12 @@ struct listener {
 	bool loopback;
 };
 
+/* Of lines for the log, in the present span. */
+struct ration {
+	unsigned said, unsaid;
+	nsec_t since;
+};
+
 struct net {
 	struct loop *loop;
 	struct net_ops ops;
@@ -102,9 +108,8 @@ struct net {
 	struct loop_defer flush, settle;
 	struct loop_timer tick;
 	nsec_t tick_due, beat_due;
-	unsigned said;                   /* lines about strangers in this span */
-	unsigned unsaid;
-	nsec_t said_since;
+	struct ration strangers_said, peers_said;
+	unsigned dials;                  /* lines that we dial and that are not up */
 	struct net_stats stats;
 };
 
@@ -112,6 +117,7 @@ struct net {
 void net_say(struct net *n, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* What strangers can cause. */
 void net_say_rationed(struct net *n, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool net_say_peers(struct net *n);       /* may one more line be said about nodes that are not reached? */
 uint64_t net_random(struct net *n);
 void net_tick_set(struct net *n);
 void net_settle(struct net *n);          /* at the end of the turn */

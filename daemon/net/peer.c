@@ -152,6 +152,11 @@ static void attempt(void *arg)
 	union address a;
 	int r = address_parse(p->address, &a);
 
+	/* Many that are listed and not there must not be in the way of those that are, here or at their end. */
+	if (p->net->dials >= NET_DIALS_MAX && !p->connects) {
+		loop_timer_set(p->net->loop, &p->retry, loop_now(p->net->loop) + BACKOFF_MIN + net_random(p->net) % BACKOFF_MIN);
+		return;
+	}
 	if (r == 0) {
 		dial(p, &a);
 		return;
@@ -190,7 +195,7 @@ void peer_failed(struct peer *p, bool quiet, const char *why)
 	char text[PEER_TEXT_MAX];
 	bool same = strcmp(p->error, why) == 0;
 
-	if (!quiet && (!same || !p->said || now - p->said > SAY_AGAIN)) {
+	if (!quiet && (!same || !p->said || now - p->said > SAY_AGAIN) && net_say_peers(p->net)) {
 		net_say(p->net, LOG_LEVEL_WARNING, "no connection to %s: %s", peer_text(p, text), why);
 		p->said = now;
 	}

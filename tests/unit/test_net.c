@@ -415,6 +415,48 @@ static void listening_beyond_loopback_needs_keys(void **state)
 	net_free(n);
 }
 
+#define MANY 300
+
+static unsigned lines;
+
+static void count_line(void *arg, enum log_level level, const char *text)
+{
+	(void)arg, (void)level, (void)text;
+	lines++;
+}
+
+/* Listed by somebody, and not there: one after the other, and not a line for each attempt. */
+static void many_that_are_not_there_are_in_nobodys_way(void **state)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const struct net_ops ops = { .say = count_line };
+	const struct net_options o = { .node = "n", .cluster = "", .ttl = TTL };
+	int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fd[MANY], n = 0;
+	char address[32];
+	socklen_t size = sizeof at;
+	struct net *net;
+
+	(void)state;
+	assert_int_equal(bind(silent, (struct sockaddr *)&at, sizeof at), 0);
+	assert_int_equal(listen(silent, MANY), 0);
+	assert_int_equal(getsockname(silent, (struct sockaddr *)&at, &size), 0);
+	snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
+	assert_int_equal(net_create(loop, &o, &ops, NULL, &net), 0);
+	net_session(net, 1, 1);
+	for (uint64_t i = 0; i < MANY; i++)
+		assert_int_equal(net_link(net, 1000 + i, address), 0);
+	run_for(500 * NSEC_PER_MSEC);
+	while (n < MANY && (fd[n] = accept4(silent, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+		n++;
+	assert_int_equal(n, NET_DIALS_MAX);
+	close(silent);
+	while (n)
+		close(fd[--n]);                  /* from now on: refused, again and again */
+	run_for(2 * NSEC_PER_SEC);
+	assert_in_range(lines, 1, 100);
+	net_free(net);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -434,6 +476,7 @@ int main(void)
 		story("a session that changes is greeted anew, without news of the old one", session_that_changes_is_greeted_anew_without_news_of_the_old),
 		story("a callback may unlink the peer that it is about", unlink_in_a_callback_is_safe),
 		story("a callback may unlink the peer between two of its connections", unlink_between_two_connections_is_safe),
+		story("many that are not there are in nobody's way", many_that_are_not_there_are_in_nobodys_way),
 		story("listening beyond loopback needs keys", listening_beyond_loopback_needs_keys),
 	};
 
