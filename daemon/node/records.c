@@ -42,8 +42,9 @@ static struct core_record *copy_records(const struct store_result *res)
 }
 
 #define SAY_AGAIN (600 * NSEC_PER_SEC)
+#define SAY_OTHER (10 * NSEC_PER_SEC)
 
-/* One kind of failure once: it may go on for hours, and a host that is slow now and then is one that works. */
+/* One kind of failure once: it may go on for hours, and a host that is slow now and then is one that works. Two kinds may take turns. */
 void records_explain(struct node *n, const struct store_result *res)
 {
 	struct node_cluster *c = &n->cluster;
@@ -55,7 +56,7 @@ void records_explain(struct node *n, const struct store_result *res)
 	snprintf(c->store_why, sizeof c->store_why, "%s", res->error ? store_explain(n->store) : "");
 	if (!c->store_why[0])
 		return;
-	told = res->error == c->store_told && now - c->store_said <= SAY_AGAIN;
+	told = c->store_told && now - c->store_said <= (res->error == c->store_told ? SAY_AGAIN : SAY_OTHER);
 	log_write(told ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "store: %s", c->store_why);
 	if (told)
 		return;
