@@ -253,12 +253,17 @@ static void given_back_unheard(struct master *m, struct master_name *r, const st
 	value_blank(m, r);
 }
 
+static bool unaware(const struct msg *msg)
+{
+	return !msg->seen && msg->from.incarnation > 1;
+}
+
 /* Of whom the master before knew as the holder, and who may have been started anew since. */
 static void holder_told(struct master *m, struct master_name *r, const struct msg *msg)
 {
 	if (r->holder != msg->from.session)
 		return;
-	if (!msg->seen && msg->from.incarnation > 1)
+	if (unaware(msg))
 		given_back_unheard(m, r, NULL);
 	r->holder = 0;
 }
@@ -493,6 +498,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	}
 	if (!open)
 		holder_told(m, r, msg);          /* once it is open, whoever comes with it has not told of it before */
+	c->unaware = unaware(msg);
 	take_left(m, n, r, c, msg);
 	c->number = msg->number;
 	c->refused = 0;
@@ -621,6 +627,15 @@ static bool told_of(const struct master *m, const struct master_name *r, uint64_
 	return (r->holder == session && r->heard) || (p && claim_find(m, r, peers_index(m->peers, p)));
 }
 
+/* ... and what it has told is no word of what it held. */
+static bool told_unaware(const struct master *m, const struct master_name *r, uint64_t session)
+{
+	const struct peer *p = peers_find(m->peers, session);
+	uint32_t handle = p ? claim_find(m, r, peers_index(m->peers, p)) : 0;
+
+	return handle && claim_at(m, handle)->unaware;
+}
+
 static void take_mark(struct master *m, name_t n, const struct msg *msg, core_nsec_t now)
 {
 	struct master_name *r = record_make(m, n, MSG_WEIGHT_ALL);
@@ -628,6 +643,8 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 	if (msg->number && !told_of(m, r, msg->number)) {
 		r->holder = msg->number;
 		r->heard = false;
+	} else if (msg->number && told_unaware(m, r, msg->number)) {
+		given_back_unheard(m, r, NULL);
 	}
 	r->known |= (msg->flags & MSG_FLAG_KNOWN) != 0;
 	limit_hear(m, n, r, msg);

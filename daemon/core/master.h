@@ -59,6 +59,7 @@ struct master_claim {
 	uint64_t refused : 8;            /* the statement of this number was, with this error */
 	uint64_t limit_old : 1;          /* it has not been told the present limit */
 	uint64_t refill : 1;             /* the grant gave more tokens for what it had, and has not been seen yet */
+	uint64_t unaware : 1;            /* said by a daemon that was started anew, and knows of no grant */
 	uint64_t granted : 51;           /* when `held` was, see claim_granted_at() */
 	uint64_t number;
 	struct core_range range;         /* held */

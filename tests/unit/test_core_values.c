@@ -608,20 +608,25 @@ static void forgot_what_it_gave_back(void **state)
 			bench_done(&b);
 		}
 
-		/* To the next one, whom the former has told who held it. */
-		bench_init(&b);
-		peers_self(&b.peers)->id.incarnation = 1 + reborn;
-		reign(&b, 5);
-		say(&b, mark);
-		m = claim(number + 5);
-		m.kind = MSG_SYNC;
-		say(&b, m);
-		hand_over(&b, over);
-		m = synced(&b);
-		assert_int_equal(m.kind, MSG_GRANT);
-		assert_int_equal(m.flags & MSG_FLAG_LOST, reborn ? MSG_FLAG_LOST : 0);
-		assert_int_equal(m.value.state, reborn ? CORE_VALUE_LOST : CORE_VALUE_KNOWN);
-		bench_done(&b);
+		/* To the next one, whom the former tells who held it, before or afterwards. */
+		for (unsigned after = 0; after < 2; after++) {
+			bench_init(&b);
+			peers_self(&b.peers)->id.incarnation = 1 + reborn;
+			reign(&b, 5);
+			if (!after)
+				say(&b, mark);
+			m = claim(number + 5);
+			m.kind = MSG_SYNC;
+			say(&b, m);
+			if (after)
+				say(&b, mark);
+			hand_over(&b, over);
+			m = synced(&b);
+			assert_int_equal(m.kind, MSG_GRANT);
+			assert_int_equal(m.flags & MSG_FLAG_LOST, reborn ? MSG_FLAG_LOST : 0);
+			assert_int_equal(m.value.state, reborn ? CORE_VALUE_LOST : CORE_VALUE_KNOWN);
+			bench_done(&b);
+		}
 	}
 }
 
