@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../log.h"
 #include "../net/keys.h"
 #include "../net/net.h"
 #include "node.h"
@@ -18,6 +19,19 @@ const char *node_peer_name(const struct node *n, uint64_t session)
 		if (m.session == session && m.name[0])
 			snprintf(text, sizeof text, "%s", m.name);
 	return text;
+}
+
+/* What was copied from node to node and should not have been. Both alike: an earlier session of this node. */
+void member_copies(const struct node *n, const char *its_name, const char *its_address)
+{
+	bool name = strcmp(its_name, n->config.node_name) == 0, address = strcmp(its_address, n->cluster.address) == 0;
+
+	if (name && !address)
+		log_limited(loop_now(n->loop), LOG_LEVEL_WARNING, "the node at %s is called %s, as this one is: let [Node] Name= be "
+			    "another one on each node", its_address, its_name);
+	if (address && !name)
+		log_limited(loop_now(n->loop), LOG_LEVEL_WARNING, "node %s has this node's own address, %s: see [Node] Address= and "
+			    "Listen= there and here", its_name, its_address);
 }
 
 struct search {
