@@ -5,7 +5,9 @@
  * A word that is free, with nobody waiting here, is closed and given back at once. One that is held gets
  * Y: nobody takes it any more, its release rings (hold_yielded), and it is closed then. So hand-overs
  * between nodes are in strict order, unless others of this node wait and a burst is allowed: then the
- * word stays as it is for the burst, and gets Y after that.
+ * word stays as it is for the burst, and gets Y after that. A lease is often wanted back in the same breath as it is
+ * granted. Then one has been woken for it who has not run yet: he is promised it (lock_promise), and has it once;
+ * else it would go to and fro until somebody were quick enough.
  *
  * What must hold: once a name is marked `revoked`, ops.yielded is called for it, whatever clients do. A ring
  * may be lost with the one who owed it, and a client may scribble over Y: so each is looked at
@@ -22,7 +24,8 @@
 struct yield {
 	uint32_t slot;
 	uint64_t from;                   /* the word when it was revoked */
-	nsec_t until;                    /* the end of the burst; 0: it is over */
+	nsec_t until;                    /* the end of the burst, or of the promise; 0: it is over */
+	bool promised;
 };
 
 static bool yield_is(const struct space *s, uint32_t slot)
@@ -77,8 +80,11 @@ static bool burst_over(const struct space *s, const struct yield *y)
 {
 	uint64_t w = LOCK_LOAD(&seg_slot(s->base, y->slot)->word);
 
-	return !y->until || loop_now(s->shm->loop) >= y->until || !(w & LOCK_W) ||
-	       lock_count(w) - lock_count(y->from) >= s->shm->burst.count;
+	if (!y->until || loop_now(s->shm->loop) >= y->until)
+		return true;
+	if (y->promised)
+		return !lock_is_promised(w);
+	return !(w & LOCK_W) || lock_count(w) - lock_count(y->from) >= s->shm->burst.count;
 }
 
 /* Returns whether it still is one. */
@@ -101,7 +107,7 @@ static void yields_look(void *arg)
 		struct yield y = s->yields[i];
 
 		if (yield_one(s, &y)) {
-			burst |= y.until != 0;
+			burst |= y.until && !y.promised;
 			s->yields[i++] = y;
 		} else {
 			s->yields[i] = s->yields[--s->n_yields];
@@ -116,7 +122,7 @@ void yield_look(struct space *s, uint32_t slot)
 {
 	uint64_t w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 
-	if (w & LOCK_Y || !(w & LOCK_L))
+	if ((w & LOCK_Y && !lock_is_promised(w)) || !(w & LOCK_L))
 		yield_try(s, slot);
 }
 
@@ -135,7 +141,13 @@ static void yield_add(struct space *s, const struct yield *y)
 		s->yields_cap = cap;
 	}
 	s->yields[s->n_yields++] = *y;
-	yields_arm(s, y->until ? burst_look(s) : LOOK_SPAN);
+	yields_arm(s, y->until && !y->promised ? burst_look(s) : LOOK_SPAN);
+}
+
+/* Granted this moment: one who slept is on his way to it, and nobody sleeps behind him. */
+static bool yield_is_fresh(const struct space *s, uint32_t slot, uint64_t w)
+{
+	return lock_is_free(w) && (w & LOCK_L) && (w & LOCK_K) && !name_awaited(s, slot);
 }
 
 void space_revoke(struct space *s, uint32_t slot)
@@ -149,10 +161,14 @@ void space_revoke(struct space *s, uint32_t slot)
 	n->revoked = 1;
 	hint_ring_lost(s->shm, s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER));
 	y.from = LOCK_LOAD(&seg_slot(s->base, slot)->word);
-	if ((y.from & LOCK_W) && (y.from & LOCK_L) && burst->count && burst->span)
+	if ((y.from & LOCK_W) && (y.from & LOCK_L) && burst->count && burst->span && !yield_is_fresh(s, slot, y.from)) {
 		y.until = loop_now(s->shm->loop) + burst->span;
-	else if (yield_try(s, slot))
+	} else if (lock_promise(&seg_slot(s->base, slot)->word)) {
+		y.promised = true;
+		y.until = loop_now(s->shm->loop) + LOOK_SPAN;
+	} else if (yield_try(s, slot)) {
 		return;
+	}
 	yield_add(s, &y);
 }
 

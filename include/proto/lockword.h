@@ -8,8 +8,8 @@
  *        19     K        a waiter has been woken and has not run yet: no need to wake another
  *        20     H        there is an heir: the next in line sleeps apart from the others
  *        21     S        forced hand-over: while free, only the one whose turn it is may take it
- *        22     Y        yield: it is another node's turn. Nobody takes the word, and its release goes
- *                        to the daemon
+ *        22     Y        yield: it is another node's turn. Nobody takes the word but one who was woken for
+ *                        it, once (K); its release goes to the daemon
  *        23     D        the last owner died; a robust taker is told until somebody mends it
  *        24-63  count    of acquisitions, 40 bits; its top bit (63) is L, "leased"
  *
@@ -52,6 +52,7 @@
  *   transition         by        from                       to                       order
  *   take               client    free L !Y !S               owner, count + 1         acquire
  *                                or S: heir; woken if !H    woken: !K, !S if !H; heir: !K !H !S
+ *                                or Y && K: heir, woken
  *   release            client    identity of the hold       free; W && !K && !Y: K   release
  *                                                           press, W && K: S
  *   sleep              client    any                        W (woken: !K, heir: H, S) relaxed
@@ -61,6 +62,7 @@
  *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S !Y; W: K  release
  *   close              daemon    free                       count = 0, !Y            acquire
  *   yield              daemon    held                       Y                        relaxed
+ *   promise            daemon    free L K                   Y                        relaxed
  *   lapse              daemon    any                        free, count = 0, only W stays  acquire
  *   death              daemon    owner                      free, D; W: K            release
  *   look               daemon    W                          free: K, !H !S; held: !K relaxed
@@ -148,7 +150,7 @@ struct lock_waiter {
 
 static inline bool lock_may_take(uint64_t w, const struct lock_waiter *t)
 {
-	return lock_is_free(w) && (w & LOCK_L) && !(w & LOCK_Y) &&
+	return lock_is_free(w) && (w & LOCK_L) && (!(w & LOCK_Y) || ((w & LOCK_K) && (t->woken || t->heir))) &&
 	       (!(w & LOCK_S) || t->heir || (t->woken && !(w & LOCK_H)));
 }
 
@@ -341,7 +343,7 @@ static inline bool lock_died(uint64_t *word, uint32_t client)
 
 		if (owned)
 			n = (n & ~(LOCK_OWNER | LOCK_MODE)) | LOCK_D;
-		if (lock_is_free(n) && (n & LOCK_W))
+		if (lock_is_free(n) && (n & LOCK_W) && !(n & LOCK_Y))
 			n |= LOCK_K;
 		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELEASE))
 			continue;
@@ -393,6 +395,27 @@ static inline bool lock_yield(uint64_t *word)
 
 	do {
 		if (lock_is_free(w))
+			return false;
+	} while (!LOCK_CAS(word, &w, w | LOCK_Y, __ATOMIC_RELAXED));
+	return true;
+}
+
+/* Free with Y, and the one who was woken for it has not run yet. */
+static inline bool lock_is_promised(uint64_t w)
+{
+	return lock_is_free(w) && (w & LOCK_L) && (w & LOCK_Y) && (w & LOCK_K);
+}
+
+/*
+ * The daemon wants the word back as soon as the one who has been woken for it has had it, once. false: he has taken it,
+ * or nobody was woken.
+ */
+static inline bool lock_promise(uint64_t *word)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	do {
+		if (!lock_is_free(w) || !(w & LOCK_L) || !(w & LOCK_K))
 			return false;
 	} while (!LOCK_CAS(word, &w, w | LOCK_Y, __ATOMIC_RELAXED));
 	return true;

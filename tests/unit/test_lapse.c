@@ -130,6 +130,50 @@ static void dead_holder_gives_it_up(void **state)
 	scene_done(&x);
 }
 
+/* It is wanted back in the same breath as it is granted: he who was woken for it has it once. */
+static void woken_has_it_once(void **state)
+{
+	struct lock_waiter newcomer = { .me = 1 | LOCK_EXCLUSIVE }, woken = { .me = 1 | LOCK_EXCLUSIVE, .woken = true };
+	struct scene x;
+	uint64_t w;
+
+	(void)state;
+	scene_open(&x);
+	newcomer.me = woken.me = take(&x, &x.a) & (LOCK_OWNER | LOCK_MODE);
+	give(&x, LOCK_LOAD(x.word));
+	__atomic_fetch_or(x.word, LOCK_W | LOCK_K, __ATOMIC_RELAXED);
+	space_revoke(x.s, x.slot);
+	assert_int_equal(x.r.yields, 0);
+	rig_want(x.s, x.slot);                   /* a ring of before */
+	rig_turn(&x.r);
+	assert_int_equal(x.r.yields, 0);
+	assert_false(rig_take(x.s, x.slot, &x.b));
+	assert_int_equal(lock_turn(x.word, &newcomer, &w), LOCK_SLEEP);
+	assert_int_equal(lock_turn(x.word, &woken, &w), LOCK_TAKEN);
+	woken.woken = true;
+	assert_true(give(&x, w));
+	assert_int_equal(x.r.yields, 1);
+	assert_int_equal(lock_turn(x.word, &woken, &w), LOCK_SLEEP);
+	scene_done(&x);
+}
+
+static void promise_is_bounded(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	give(&x, take(&x, &x.a));
+	__atomic_fetch_or(x.word, LOCK_W | LOCK_K, __ATOMIC_RELAXED);
+	space_revoke(x.s, x.slot);
+	fake_loop_advance(x.r.loop, 9 * NSEC_PER_MSEC);
+	assert_int_equal(x.r.yields, 0);
+	fake_loop_advance(x.r.loop, 2 * NSEC_PER_MSEC);
+	assert_int_equal(x.r.yields, 1);
+	assert_false(LOCK_LOAD(x.word) & (LOCK_Y | LOCK_L));
+	scene_done(&x);
+}
+
 /* Somebody of this node waits: for the span, or the count, of the burst it is theirs. */
 static void burst_is_bounded(void **state)
 {
@@ -440,6 +484,8 @@ int main(void)
 		STORY(holder_keeps_it_and_is_the_last, "a holder keeps the lock, and nobody of this node takes it after him"),
 		STORY(lost_ring_costs_ten_milliseconds, "whoever does not ring delays it by ten milliseconds"),
 		STORY(dead_holder_gives_it_up, "a holder's death gives the lease up"),
+		STORY(woken_has_it_once, "who was woken for a lease has it once before it goes"),
+		STORY(promise_is_bounded, "... unless he does not come"),
 		STORY(burst_is_bounded, "local hand-overs after a revoke last for the burst's span"),
 		STORY(burst_ends_by_its_count, "and for its count"),
 		STORY(revoked_while_it_asks_for_tokens, "a lease whose tokens are used up goes too"),
