@@ -491,8 +491,14 @@ bool core_member_next(const struct core *c, unsigned *at, struct core_member *re
 			.name = peer_name(p), .address = peer_address(p), .self = p == c->peers.v,
 			.may_master = p->may_master, .drains = p->drains, .linked = peer_linked(&c->peers, p), .via = p->via,
 			.shards = shards_of(c, p->id),
+			.coordinates = c->cluster.map.serial && c->cluster.map.coordinator == p->id.session,
 		};
 		return true;
 	}
 	return false;
+}
+
+uint64_t core_master(const struct core *c, const char *key, uint16_t len)
+{
+	return c->cluster.on && c->cluster.map.serial ? c->cluster.map.map.shard[shard_of(key, len)].master.session : 0;
 }

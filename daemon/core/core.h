@@ -443,6 +443,7 @@ struct core_member {
 	uint32_t incarnation;            /* 0: there has been no link to it yet */
 	const char *name, *address;      /* until the next step; "": there was no memory for them */
 	bool self, may_master, drains;
+	bool coordinates;                /* writes the map, by the map */
 	bool linked;                     /* frames reach it */
 	uint64_t via;                    /* ... through this session; 0: by a connection */
 	unsigned shards;                 /* that it masters by the map */
@@ -452,6 +453,9 @@ struct core_member {
  * Those listed, in no order: *at is 0 at first, and false says that there are no more. Alone there are none.
  */
 bool core_member_next(const struct core *c, unsigned *at, struct core_member *ret);
+
+/* The session that masters that key by the map; 0: it has not been read yet. */
+uint64_t core_master(const struct core *c, const char *key, uint16_t len);
 
 /* The names of events and actions, for traces. */
 const char *core_event_name(enum core_event_kind kind);

@@ -74,7 +74,7 @@ static void show_member(const struct node *n, const struct core_member *m,
 {
 	struct query_member q = {
 		.name = m->name, .address = m->address, .session = m->session, .node = m->node, .incarnation = m->incarnation,
-		.self = m->self, .may_master = m->may_master, .drains = m->drains, .shards = m->shards, .state = "self",
+		.self = m->self, .may_master = m->may_master, .drains = m->drains, .coordinates = m->coordinates, .shards = m->shards, .state = "self",
 	};
 
 	if (!m->self)

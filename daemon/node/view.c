@@ -190,6 +190,15 @@ static void show_waiters(const struct node *n, struct waitings *w, size_t first,
 	}
 }
 
+static const char *master_of(const struct node *n, const struct space *s, const char *name)
+{
+	char key[CORE_KEY_MAX];
+	int len = snprintf(key, sizeof key, "%s/%s", s->name, name);
+	uint64_t session = core_master(n->core, key, (uint16_t)len);
+
+	return session ? node_peer_name(n, session) : NULL;
+}
+
 static void show_name(const struct node *n, const struct space *s, uint32_t slot, struct waitings *w,
 		      query_name_fn fn, void *ctx)
 {
@@ -207,6 +216,7 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
 	q.opens = rec->opens;
 	q.token = name_token(s, slot);
+	q.master = master_of(n, s, name);
 	q.owner_died = word & LOCK_D;
 	q.state = !rec->count ? "unleased" : lock_is_free(word) ? "free" : "held";
 	if (!lock_is_free(word) && party_of(n, (uint32_t)(word & LOCK_OWNER), &w->lookups, &holder)) {

@@ -162,6 +162,7 @@ struct json_object *format_member(const struct query_member *m)
 	put_filled(&b, "address", m->address);
 	put_flag(&b, "mayMaster", m->may_master);
 	put_flag(&b, "drains", m->drains);
+	put_flag(&b, "coordinates", m->coordinates);
 	put_number(&b, "shards", m->shards);
 	put_known(&b, "rttUs", m->rtt_us);
 	put_known(&b, "queue", m->queue);
@@ -257,6 +258,7 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	put_text(&b, "name", name->name);
 	put_text(&b, "kind", name->kind);
 	put_text(&b, "state", name->state);
+	put_text(&b, "master", name->master);
 	put_flag(&b, "ownerDied", name->owner_died);
 	put_number(&b, "opens", name->opens);
 	put_known(&b, "token", name->token);

@@ -74,7 +74,7 @@ struct query_member {
 	const char *state;               /* "self", "up", "relayed", or how far a connection has come */
 	uint64_t session, node;
 	uint32_t incarnation;
-	bool self, may_master, drains;
+	bool self, may_master, drains, coordinates;
 	unsigned shards;                 /* that it masters */
 	uint64_t rtt_us;
 	uint32_t queue;                  /* bytes that wait to be sent */
@@ -95,6 +95,7 @@ struct query_party {
 struct query_name {
 	const char *space, *name, *kind; /* "lock" */
 	const char *state;               /* "free", "held", "unleased" (no lease yet) */
+	const char *master;              /* the node that grants it; NULL: not known, or this node is alone */
 	bool owner_died;                 /* the next robust holder is told */
 	uint32_t opens;                  /* processes of this node that have it open */
 	uint64_t token;                  /* the last one given out */

@@ -25,7 +25,8 @@ static enum colour state_colour(const char *state)
 
 static void roles(struct json_object *m, char *ret, size_t size)
 {
-	snprintf(ret, size, "%s%s", field_flag(m, "mayMaster") ? "master" : "member", field_flag(m, "drains") ? ", drains" : "");
+	snprintf(ret, size, "%s%s%s", field_flag(m, "mayMaster") ? "master" : "member",
+		 field_flag(m, "coordinates") ? ", coordinates" : "", field_flag(m, "drains") ? ", drains" : "");
 }
 
 static void rtt(struct json_object *m, char *ret, size_t size)

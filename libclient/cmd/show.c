@@ -27,6 +27,8 @@ static void show(struct json_object *name)
 	free(shown);
 	if (field(name, "token"))
 		printf("; last token %lld", field_number(name, "token"));
+	if (field(name, "master"))
+		printf("; granted by %s", field_text(name, "master"));
 	if (waiters > 0)
 		printf("; %lld %s", waiters, waiters == 1 ? "waits" : "wait");
 	putchar('\n');

@@ -182,6 +182,7 @@ static void members_are_listed(void **state)
 	assert_int_equal(json_object_array_length(members), 2);
 	assert_string_equal(text_of(json_object_array_get_idx(members, 0), "name"), "alpha");
 	assert_string_equal(text_of(json_object_array_get_idx(members, 0), "state"), "self");
+	assert_true(json_object_get_boolean(get(json_object_array_get_idx(members, 0), "coordinates")));
 	assert_string_equal(text_of(json_object_array_get_idx(members, 1), "error"), "nothing listens there");
 	talk_end(&t);
 }
