@@ -115,9 +115,17 @@ static const char *verdict(const struct row *row, double value, double ratio)
 	return good ? "yes" : "no";
 }
 
+static double worst(const struct row *row, const double *v, size_t n)
+{
+	double sorted[n];
+
+	memcpy(sorted, v, sizeof sorted);
+	return bench_percentile(sorted, n, row->better == LESS_IS_BETTER ? 1 : 0);
+}
+
 void bench_row(const struct row *row, const double *dlock, const double *rival, size_t n)
 {
-	double value = bench_median(dlock, n), other = rival ? bench_median(rival, n) : 0, ratio = 0;
+	double value = row->worst ? worst(row, dlock, n) : bench_median(dlock, n), other = rival ? bench_median(rival, n) : 0, ratio = 0;
 
 	if (rival) {
 		double each[n];

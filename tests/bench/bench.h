@@ -33,6 +33,7 @@ struct row {
 	enum better better;
 	double goal;                     /* of the ratio; 0: none, the row is there to be read */
 	double limit;                    /* of the value itself; 0: none */
+	bool worst;                      /* the value is the worst of the rounds, not their median */
 	bool unpaired;                   /* its rounds are runs that differ by themselves: the ratio is that of the medians */
 	double instructions[2];          /* dlock's, the rival's; 0: not counted */
 	char note[160];

@@ -214,6 +214,7 @@ void daemon_begin(unsigned host)
 
 	if (town.daemon[host])
 		return;
+	configure(host);
 	snprintf(config, sizeof config, "%s/h%u.conf", harness.dir, host);
 	snprintf(dir, sizeof dir, "%s/h%u", harness.dir, host);
 	char *argv[] = { (char *)built("daemon/dlockd"), "--config", config, "--dir", dir, NULL };
@@ -319,13 +320,25 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 	for (unsigned i = 1; i <= hosts; i++) {
 		disk_make(i);
 		wallclock_make(i);
-		configure(i);
 	}
 	for (unsigned i = 1; i <= hosts; i++)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= hosts; i++)
 		if (!daemon_ready(i, READY_MS))
 			give_up("the daemon of host %u is not ready; it said this: %s", i, town_log("daemon", i));
+}
+
+void town_anew(unsigned ttl_ms, const char *lines)
+{
+	for (unsigned i = 1; i <= town.hosts; i++)
+		daemon_kill(i, SIGTERM);
+	town.ttl_ms = ttl_ms;
+	town_configure(lines);
+	for (unsigned i = 1; i <= town.hosts; i++)
+		daemon_begin(i);
+	for (unsigned i = 1; i <= town.hosts; i++)
+		if (!daemon_ready(i, READY_MS))
+			give_up("the daemon of host %u does not come back; it said this: %s", i, town_log("daemon", i));
 }
 
 void town_mend(void)

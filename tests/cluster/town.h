@@ -34,8 +34,11 @@ bool town_possible(void);
 /* After harness_begin(). Gives up with a reason. All daemons are ready when it returns. */
 void town_begin(unsigned hosts, unsigned ttl_ms);
 
-/* More lines for every daemon's configuration; before town_begin(). */
+/* More lines for every daemon's configuration, from its next start on. */
 void town_configure(const char *lines);
+
+/* All daemons stop, and begin again so. */
+void town_anew(unsigned ttl_ms, const char *lines);
 
 void daemon_begin(unsigned host);        /* does not wait until it is ready */
 bool daemon_ready(unsigned host, unsigned ms);

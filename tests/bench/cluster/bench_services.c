@@ -27,6 +27,7 @@
 #define RUN_NS (1000 * MS)
 #define WAITS_MAX 200000         /* noted by one client in a run */
 #define SERVICE_ROUNDS 5
+#define TTL_MS 5000
 
 enum work { CACHED, FRESH, CONTENDED };
 
@@ -230,23 +231,11 @@ static void measure_all_contended(const char *how, double goal)
 			measure_contended(how, sizes[i], rivals[k], goal);
 }
 
-static void daemons_anew(const char *lines)
-{
-	for (unsigned i = 1; i <= town.hosts; i++)
-		daemon_kill(i, 15);
-	town_configure(lines);
-	for (unsigned i = 1; i <= town.hosts; i++)
-		daemon_begin(i);
-	for (unsigned i = 1; i <= town.hosts; i++)
-		if (!daemon_ready(i, 20000))
-			errx(2, "the daemon of host %u does not come back", i);
-}
-
 int main(void)
 {
 	harness_begin(3600);
 	town.more = LAB_HOSTS - RIVAL_HOSTS - TOWN_STORES;
-	town_begin(RIVAL_HOSTS, 5000);
+	town_begin(RIVAL_HOSTS, TTL_MS);
 	bench_begin("services");
 	shared = bench_shared(sizeof *shared);
 	for (unsigned k = 0; k < sizeof rivals / sizeof *rivals; k++)
@@ -262,7 +251,7 @@ int main(void)
 		measure_pairs(FRESH, n, &rival_etcd, 50);
 	}
 	measure_all_contended("bursts", 20);
-	daemons_anew("[Node]\nBurst=0\n");
+	town_anew(TTL_MS, "[Node]\nBurst=0\n");
 	measure_all_contended("strict", 1.5);
 	bench_end();
 	return 0;
