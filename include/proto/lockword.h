@@ -56,16 +56,17 @@
  *   release            client    identity of the hold       free; W && !K && !Y: K   release
  *                                                           press, W && K: S
  *   sleep              client    any                        W (woken: !K, heir: H, S) relaxed
- *   leave              client    any                        as sleep; free && W: K   relaxed
+ *   leave              client    any                        as sleep; free && W, and  relaxed
+ *                                                           not Y without K: K
  *   nobody asleep      client    K                          !K; if free !W           relaxed
  *   mend (consistent)  client    identity of the hold, D    !D                       relaxed
  *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S !Y; W: K  release
  *   close              daemon    free                       count = 0, !Y            acquire
- *   yield              daemon    held                       Y                        relaxed
+ *   yield              daemon    held                       Y, !K                    relaxed
  *   promise            daemon    free L K                   Y                        relaxed
  *   lapse              daemon    any                        free, count = 0, only W stays  acquire
  *   death              daemon    owner                      free, D; W: K            release
- *   look               daemon    W                          free: K, !H !S; held: !K relaxed
+ *   look               daemon    W, not free with Y         free: K, !H !S; held: !K relaxed
  *   settle             daemon    held, W, nobody asleep     !W !K !H !S; then a look       relaxed
  */
 #ifndef DLOCK_LOCKWORD_H
@@ -283,7 +284,7 @@ static inline void lock_leave(uint64_t *word, const struct lock_waiter *t)
 			n &= ~(LOCK_H | LOCK_S);
 		else if (!(w & LOCK_H))
 			n &= ~LOCK_S;
-		bool pass = lock_is_free(w) && (w & LOCK_W);
+		bool pass = lock_is_free(w) && (w & LOCK_W) && (!(w & LOCK_Y) || (w & LOCK_K));
 		if (pass)
 			n |= LOCK_K;
 		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
@@ -319,10 +320,12 @@ static inline bool lock_look(uint64_t *word)
 			LOCK_WAKE(word, INT_MAX, LOCK_CLASS_ANY);   /* one that cleared W may have been stopped before its wake */
 			return false;
 		}
-		if (lock_is_free(w))
-			n = (w & ~(LOCK_H | LOCK_S)) | LOCK_K;
-		else
+		if (!lock_is_free(w))
 			n = w & ~LOCK_K;
+		else if (w & LOCK_Y)
+			return true;             /* it is another node's turn: the next grant wakes */
+		else
+			n = (w & ~(LOCK_H | LOCK_S)) | LOCK_K;
 		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELAXED))
 			continue;
 		if (lock_is_free(w))
@@ -393,10 +396,11 @@ static inline bool lock_yield(uint64_t *word)
 {
 	uint64_t w = LOCK_LOAD(word);
 
+	/* Without K: whoever was woken before is not to take it, and the next grant wakes. */
 	do {
 		if (lock_is_free(w))
 			return false;
-	} while (!LOCK_CAS(word, &w, w | LOCK_Y, __ATOMIC_RELAXED));
+	} while (!LOCK_CAS(word, &w, (w | LOCK_Y) & ~LOCK_K, __ATOMIC_RELAXED));
 	return true;
 }
 

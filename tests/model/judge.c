@@ -52,7 +52,7 @@ static void judge_taken(struct world *w, unsigned role, uint64_t old, uint64_t n
 {
 	judge(role != DAEMON && (new & LOCK_OWNER) == scenario->players.index[role], "a stranger's name in the word");
 	judge(old & LOCK_L, "a closed word was taken");
-	judge(!(old & LOCK_Y), "taken while it is another node's turn");
+	judge(!(old & LOCK_Y) || (old & LOCK_K), "taken while it is another node's turn");
 	judge(((old ^ new) & LOCK_D) == 0, "a taker changed D");
 	judge(lock_count(new - LOCK_ONE) == lock_count(old), "a taker did not count");
 	if (scenario->in_order)

@@ -267,7 +267,7 @@ static bool serve(bool wanted)
 
 	play_known.fn = FN_NONE;
 	w = LOCK_LOAD(WORD);
-	if (players.yields && lock_is_free(w) && (w & LOCK_Y)) {
+	if (players.yields && lock_is_free(w) && (w & LOCK_Y) && !lock_is_promised(w)) {
 		play_known.rest ^= 1u << 30;
 		VIA(6, give_away());
 		play_known.rest ^= 1u << 30;
@@ -343,7 +343,7 @@ static void close_and_open(void)
 	uint64_t was;
 
 	if (players.yields) {
-		if (VIA(7, give_away()))
+		if (!AS(FN_YIELD, lock_promise(WORD)) && VIA(7, give_away()))
 			VIA(3, serve(false));
 		play_known.fn = FN_NONE;
 		return;
