@@ -138,41 +138,53 @@ def facts(tree, out):
             ('Load average', ' '.join(f'{v:.2f}' for v in os.getloadavg()) + ' over 1, 5, 15 minutes, seen at the end')]
 
 
-def page(rows, tree, out):
-    text = HEAD + ''.join(f'| {name} | {value} |\n' for name, value in facts(tree, out))
-    for title, which, keys in SECTIONS:
+def top(head, tree, out):
+    return head + ''.join(f'| {name} | {value} |\n' for name, value in facts(tree, out))
+
+
+def tables(rows, sections):
+    text = ''
+    for title, which, keys in sections:
         text += f'\n## {title}\n\n{which[0].upper() + which[1:]}.\n\n'
         text += '| key | what | dlock | against | its value | ratio | to reach | reached | instructions |\n'
         text += '|---|---|---|---|---|---|---|---|---|\n'
         text += ''.join(line(rows[key]) for key in keys)
         notes = [f'`{key}`: {rows[key]["note"]}.' for key in keys if rows[key]['note']]
         text += '\n' + '\n'.join(notes) + '\n' if notes else ''
-    return text + TAIL.format(rounds=11)
+    return text
 
 
-def main():
+def page(rows, tree, out):
+    return top(HEAD, tree, out) + tables(rows, SECTIONS) + TAIL.format(rounds=11)
+
+
+def keep_rounds(folder, kept, keys):
+    os.makedirs(kept, exist_ok=True)
+    for old in glob.glob(os.path.join(kept, '*.tsv')):
+        os.unlink(old)
+    for key in keys:
+        shutil.copy(os.path.join(folder, f'{key}.tsv'), kept)
+
+
+def report(document, kept, keys, write_page):
+    """Writes the document, if each of the rows was measured. write_page(rows, tree, out) is its text."""
     out, tree = os.environ['O'], os.environ['srctree']
     folder = os.path.join(out, 'bench')
     rows = read_rows(folder)
-    keys = [key for _, _, keys in SECTIONS for key in keys]
     missing = [key for key in keys if key not in rows]
     if os.environ.get('B') or os.environ.get('T'):
-        print('only a part was measured: docs/BENCHMARKS.md stays as it is')
+        print(f'only a part was measured: {document} stays as it is')
         return 0
     if missing:
-        print(f'not measured: {" ".join(missing)}; docs/BENCHMARKS.md stays as it is')
+        print(f'not measured: {" ".join(missing)}; {document} stays as it is')
         return 1
-    kept = os.path.join(tree, 'docs/bench')
-    shutil.rmtree(kept, ignore_errors=True)
-    os.makedirs(kept)
-    for key in keys:
-        shutil.copy(os.path.join(folder, f'{key}.tsv'), kept)
-    with open(os.path.join(tree, 'docs/BENCHMARKS.md'), 'w', encoding='utf-8') as f:
-        f.write(page(rows, tree, out))
+    keep_rounds(folder, os.path.join(tree, kept), keys)
+    with open(os.path.join(tree, document), 'w', encoding='utf-8') as f:
+        f.write(write_page(rows, tree, out))
     missed = [key for key in keys if rows[key]['reached'] == 'no']
-    print(f'docs/BENCHMARKS.md written; not reached: {" ".join(missed) or "none"}')
+    print(f'{document} written; not reached: {" ".join(missed) or "none"}')
     return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(report('docs/BENCHMARKS.md', 'docs/bench', [key for _, _, keys in SECTIONS for key in keys], page))
