@@ -86,7 +86,7 @@ static void cas(struct crig *r, const struct core_action *a, struct core_event *
 		return;
 	}
 	if (!rec) {
-		assert_true(r->records_n < 64);
+		assert_true(r->records_n < CRIG_RECORDS);
 		rec = &r->record[r->records_n++];
 		snprintf(rec->key, sizeof rec->key, "%s", a->store.key);
 	}
@@ -107,7 +107,7 @@ static void store_act(struct crig *r, unsigned node, const struct core_action *a
 		e->ev.store.error = -ETIMEDOUT;
 		return;
 	}
-	e->records = calloc(65, sizeof *e->records);
+	e->records = calloc(CRIG_RECORDS + 1, sizeof *e->records);
 	e->ev.store.records = e->records;
 	switch (a->kind) {
 	case CORE_ACT_STORE_GET:
@@ -197,7 +197,7 @@ static void send_act(struct crig *r, unsigned node, const struct core_action *a)
 	count(r, node, a->send.bytes, a->send.n);
 	if (to < 0 || r->conn[node][to] != a->send.conn || !a->send.conn || r->node[to].stopped)
 		return;
-	if (r->lose[((const uint8_t *)a->send.bytes)[3]] & 1u << to)
+	if (to < 32 && r->lose[((const uint8_t *)a->send.bytes)[3]] & 1u << to)
 		return;
 	struct crig_event *e = later(r, (unsigned)to, CORE_EV_RECV);
 	memcpy(e->bytes, a->send.bytes, a->send.n);
@@ -230,7 +230,7 @@ static void act(struct crig *r, unsigned node, const struct core_action *a)
 		send_act(r, node, a);
 		break;
 	case CORE_ACT_LINK:
-		assert_true(n->wants_n < 64);
+		assert_true(n->wants_n < CRIG_NODES);
 		assert_true(a->session.address[0] && a->session.name[0]);
 		n->wants[n->wants_n++] = a->session.session;
 		break;
@@ -400,7 +400,7 @@ void crig_init(struct crig *r, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		crig_start(r, i);
 	crig_run(r, CRIG_SECOND);
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n && n < CORE_SHARDS; i++)
 		assert_true(crig_shards(r, i) > 0);
 }
 

@@ -8,7 +8,8 @@
 
 #include "core/core_int.h"
 
-#define CRIG_NODES 6
+#define CRIG_NODES 65
+#define CRIG_RECORDS (4 * CRIG_NODES)
 #define CRIG_REFS 256
 #define CRIG_SECOND 1000000000ull
 
@@ -27,7 +28,7 @@ struct crig_node {
 	struct core_actions actions;
 	uint64_t session, timer, deadline;
 	uint32_t incarnation;
-	uint64_t wants[64];
+	uint64_t wants[CRIG_NODES];
 	unsigned wants_n;
 	bool stopped;                    /* takes part in nothing */
 	bool loss_slow;                  /* the test says LOSS_DONE */
@@ -51,7 +52,7 @@ struct crig {
 	unsigned n;
 	core_nsec_t now;
 	struct crig_node node[CRIG_NODES];
-	struct crig_record record[64];
+	struct crig_record record[CRIG_RECORDS];
 	unsigned records_n;
 	uint64_t version, conn_number;
 	uint64_t conn[CRIG_NODES][CRIG_NODES];   /* 0: none */
@@ -60,7 +61,7 @@ struct crig {
 	struct crig_event *first, **end;
 	unsigned frames[256];            /* sent, by kind; of the inner frame, if it is relayed */
 	unsigned relayed_frames;
-	unsigned lose[256];              /* frames of this kind to these nodes (bit i: node i) vanish */
+	unsigned lose[256];              /* frames of this kind to these nodes (bit i: node i, of the first 32) vanish */
 	void (*barrier)(struct crig *r, unsigned node, const struct core_action *a); /* NULL: nobody cares */
 	unsigned syncs_of_no_name[CRIG_NODES];   /* FIRST and LAST, by sender */
 	unsigned syncs_of_names[CRIG_NODES];

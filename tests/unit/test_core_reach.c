@@ -520,6 +520,71 @@ static void cut_records(void **state)
 	assert_int_equal(cut_decode(bytes, sizeof bytes, &o), -EBADMSG);
 }
 
+static unsigned frames(const struct crig *r)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < 256; i++)
+		n += r->frames[i];
+	return n;
+}
+
+static unsigned holder_of(const struct crig *r, core_ref_t ref)
+{
+	unsigned found = CRIG_NODES;
+
+	for (unsigned i = 0; i < r->n; i++)
+		if (r->node[i].held[ref]) {
+			assert_int_equal(found, CRIG_NODES);
+			found = i;
+		}
+	assert_int_not_equal(found, CRIG_NODES);
+	return found;
+}
+
+/* Frames that go while the lease goes from node to node once around, and all but the master's always want it. */
+static unsigned frames_of_a_handover(unsigned waiters)
+{
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, waiters + 1);
+	unsigned master = crig_master(&r, 0), before, last = CRIG_NODES;
+	for (unsigned i = 0; shard_of(key, (size_t)snprintf(key, sizeof key, "test/%u", i)); i++)
+		;
+	for (unsigned i = 0; i < r.n; i++)
+		if (i != master) {
+			assert_int_equal(crig_claim(&r, i, 5, key), 0);
+			crig_run(&r, CRIG_SECOND / 1000);
+		}
+	before = frames(&r);
+	for (unsigned i = 0; i < waiters; i++) {
+		unsigned now = holder_of(&r, 5);
+
+		assert_int_not_equal(now, last);
+		last = now;
+		assert_int_equal(crig_release(&r, now, 5), 0);
+		crig_run(&r, CRIG_SECOND / 1000);
+		r.node[now].held[5] = 0;
+		assert_int_equal(crig_claim(&r, now, 5, key), 0);
+		crig_run(&r, CRIG_SECOND / 1000);
+	}
+	unsigned all = frames(&r) - before;
+	assert_int_equal(all % waiters, 0);
+	crig_done(&r);
+	return all / waiters;
+}
+
+static void waiters_cost_nothing(void **state)
+{
+	unsigned two = frames_of_a_handover(2), many = frames_of_a_handover(64);
+
+	(void)state;
+	print_message("# a hand-over takes %u frames, a claim among them, with 2 nodes that wait and %u with 64\n", two, many);
+	assert_int_equal(many, two);
+	assert_in_range(two, 1, 6);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -538,6 +603,7 @@ int main(void)
 		{ "a daemon that adopted and could read nothing ends what it adopted, or says that it has not",
 		  leaves_before_it_has_read, NULL, NULL, NULL },
 		{ "a node that drains masters nothing, and keeps what it holds", drains, NULL, NULL, NULL },
+		{ "a hand-over takes as many messages with 64 nodes that wait as with 2", waiters_cost_nothing, NULL, NULL, NULL },
 		{ "envelopes: written-down bytes, and nothing else is one", envelopes, NULL, NULL, NULL },
 		{ "records of whom one does not reach", cut_records, NULL, NULL, NULL },
 	};
