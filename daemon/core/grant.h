@@ -130,4 +130,15 @@ void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, u
 void claim_refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s);
 void grant_serve(struct master *m, name_t n, struct step *s);
 
+/* master.c, master_take.c */
+void open_when_synced(struct master *m);
+
+/* A grant that its member will never take: nobody has used it, but nobody can tell; and nobody has heard what it said. */
+void grant_void(struct master *m, unsigned shard, struct master_name *r, struct master_claim *c);
+
+static inline struct master_name *record_if(const struct master *m, name_t n)
+{
+	return names_at(m->names, n)->record ? record_of(m, n) : NULL;
+}
+
 #endif

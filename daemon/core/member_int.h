@@ -18,7 +18,23 @@ enum lease_state lease_state(const struct lease *l);
 /* Says all of it to its master. If the shard has none yet, or there is no way to it, the sync will tell. */
 void tell(const struct member *m, enum msg_kind kind, const struct lease *l, struct step *s);
 
+bool master_linked(const struct member *m, unsigned shard);
 bool master_reached(const struct member *m, unsigned shard);
+
+/* All that it has of these shards is to be told to their masters. */
+void sync_begin(struct member *m, shard_set_t shards);
+
+int lease_make(struct member *m, core_ref_t ref, const void *key, uint16_t key_len, struct lease **ret);
+void lease_drop(struct member *m, core_ref_t ref);
+
+/* What is left behind. lease_leave: whether there is something that no statement has said yet. */
+void lease_value_set(struct member *m, struct lease *l, uint32_t value);
+bool lease_leave(struct member *m, struct lease *l, uint32_t value, bool died);
+struct core_value lease_value(const struct member *m, const struct lease *l);
+void lease_forget_if_known(struct member *m, struct lease *l);
+
+/* The master has answered to this number. */
+void lease_known(struct member *m, struct lease *l);
 
 static inline struct lease_more *more_at(const struct member *m, const struct lease *l)
 {
