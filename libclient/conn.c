@@ -25,6 +25,16 @@
 #define SLICE_NS   UINT64_C(50000000)
 #define CLOSE_NS   UINT64_C(1000000000)
 
+#define OWED_MAX   16
+
+/*
+ * Nobody waits for the answer to a CLOSE: it is read before that of the next request. Until then the close is kept, since it may
+ * have to be said again on another socket.
+ */
+struct owed_close {
+	uint32_t number, slot;
+};
+
 struct late_close {
 	struct late_close *next;
 	uint32_t number, slot;
@@ -42,6 +52,8 @@ static struct {
 	int anchor_fd;                   /* kept for dlock_internal_inherit() only */
 	bool inherit;
 	struct late_close *late;
+	struct owed_close owed[OWED_MAX];        /* answers come in this order */
+	unsigned n_owed;
 	char *path;
 } conn = { .fd = -1, .anchor_fd = -1 };
 
@@ -125,11 +137,25 @@ static bool socket_is_ours(void)
 	return conn.fd >= 0 && fstat(conn.fd, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == conn.ino;
 }
 
+static void late_add(uint32_t number, uint32_t slot)
+{
+	struct late_close *c = malloc(sizeof *c);
+
+	if (!c)
+		return;                  /* it stays open until this process ends */
+	*c = (struct late_close){ conn.late, number, slot };
+	conn.late = c;
+}
+
 static void socket_drop(void)
 {
 	if (socket_is_ours())
 		close(conn.fd);
 	__atomic_store_n(&conn.fd, -1, __ATOMIC_RELEASE);
+	while (conn.n_owed) {
+		conn.n_owed--;
+		late_add(conn.owed[conn.n_owed].number, conn.owed[conn.n_owed].slot);
+	}
 }
 
 static void late_drop(void)
@@ -145,6 +171,7 @@ static void late_drop(void)
 void conn_child(void)
 {
 	attach = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	conn.n_owed = 0;                 /* the parent's, as is `late` */
 	socket_drop();
 	conn.client = 0;
 	conn.nonce[0] = conn.nonce[1] = 0;
@@ -350,11 +377,30 @@ static int answer(struct packet *ret, const struct limit *limit)
 	return r;
 }
 
+static int answers_owed(const struct limit *limit)
+{
+	struct packet p;
+
+	while (conn.n_owed) {
+		int r = wire_receive(conn.fd, &p);       /* most are there already */
+
+		if (r == -EAGAIN)
+			r = answer(&p, limit);
+		if (r < 0)
+			return r;
+		packet_done(&p);
+		memmove(&conn.owed[0], &conn.owed[1], --conn.n_owed * sizeof conn.owed[0]);
+	}
+	return 0;
+}
+
 /* One request and its answer on the socket as it is. After any failure answers and requests may be out of step. */
 static int request_once(const void *request, size_t n, const struct limit *limit, struct packet *ret)
 {
 	int r = wire_send(conn.fd, request, n, limit);
 
+	if (r == 0)
+		r = answers_owed(limit);
 	if (r == 0)
 		r = answer(ret, limit);
 	if (r < 0)
@@ -458,28 +504,33 @@ static bool is_for_later(int error)
 	return error == -ENOTCONN || error == -ETIMEDOUT || error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
+/* False: it has to be asked for as anything else. */
+static bool close_unanswered(const struct attach_close *m)
+{
+	const struct limit now = { .clock = limit_none.clock, .until_ns = 1 };
+
+	if (conn.n_owed == OWED_MAX || conn.late || !socket_is_ours() || wire_send(conn.fd, m, sizeof *m, &now) < 0)
+		return false;
+	conn.owed[conn.n_owed++] = (struct owed_close){ m->space, m->slot };
+	return true;
+}
+
 /* One that does not answer holds up the first of many closes only. */
 void conn_close(uint32_t number, uint32_t slot, uint32_t epoch)
 {
 	struct attach_close m = { { ATTACH_CLOSE, sizeof m, 0 }, number, slot };
 	struct limit soon = limit_none;
-	struct late_close *c;
 	struct packet p;
 	int r;
 
-	if (epoch != conn.epoch)
+	if (epoch != conn.epoch || close_unanswered(&m))
 		return;
 	soon.until_ns = limit_slice(&limit_none, conn.late ? 0 : CLOSE_NS);
 	r = request(&m, sizeof m, epoch, &soon, &p);
 	if (r == 0)
 		packet_done(&p);
-	if (!is_for_later(r))
-		return;
-	c = malloc(sizeof *c);
-	if (!c)
-		return;                  /* it stays open until this process ends */
-	*c = (struct late_close){ conn.late, number, slot };
-	conn.late = c;
+	if (is_for_later(r))
+		late_add(number, slot);
 }
 
 int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd)
@@ -510,7 +561,7 @@ int conn_check(const struct limit *limit)
 {
 	char byte;
 
-	if (socket_is_ours() && recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+	if (socket_is_ours() && answers_owed(limit) == 0 && recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
 		return 0;
 	socket_drop();
 	return conn_ready(limit);

@@ -522,3 +522,12 @@ void fake_stop(struct fake *f)
 	unlink(path);
 	rmdir(f->dir);
 }
+
+unsigned fake_closed(struct fake *f, unsigned n)
+{
+	unsigned seen;
+
+	for (int tries = 0; (seen = FAKE_GET(f, closes)) < n && tries < 1000; tries++)
+		usleep(1000);
+	return seen;
+}

@@ -91,6 +91,9 @@ uint64_t *fake_word(struct fake *f, const char *name);   /* in the space "defaul
 struct seg_slot *fake_slot(struct fake *f, const char *name);
 struct node_line *fake_line(struct fake *f, const char *space);
 
+/* Nobody waits for the answer to a CLOSE: how many there were, as soon as there are n, or after a second. */
+unsigned fake_closed(struct fake *f, unsigned n);
+
 void fake_away(struct fake *f, bool away);       /* closes the socket and all connections */
 void fake_break(struct fake *f, const char *space);      /* its line is gone; the next open gets a new generation */
 void fake_release(struct fake *f, const char *name);     /* a forced release: the hold is lost, others go on */

@@ -155,7 +155,7 @@ static void a_failed_open_leaves_nothing_open_at_the_daemon(void **state)
 	FAKE_SET(&fake, strange_segment, true);
 	fails(EPROTO, dlock_open(&l, "strange/x", NULL));
 	assert_int_equal(FAKE_GET(&fake, opens), 1);
-	assert_int_equal(FAKE_GET(&fake, closes), 1);
+	assert_int_equal(fake_closed(&fake, 1), 1);
 	assert_int_equal(FAKE_GET(&fake, names[0].opens), 0);
 }
 
@@ -242,7 +242,7 @@ static void a_close_without_descriptors_is_said_later(void **state)
 	setrlimit(RLIMIT_NOFILE, &old);
 	ok(r);
 	k = rig_open("y", 0);
-	assert_int_equal(FAKE_GET(&fake, closes), 1);
+	assert_int_equal(fake_closed(&fake, 1), 1);
 	ok(dlock_close(k));
 }
 
@@ -290,7 +290,7 @@ static void holds_outlive_a_restart_of_the_daemon(void **state)
 	fake_away(&fake, false);
 	ok(dlock_open(&m, "z", NULL));
 	assert_int_equal(FAKE_GET(&fake, resumed), 1);
-	assert_int_equal(FAKE_GET(&fake, closes), 1);
+	assert_int_equal(fake_closed(&fake, 1), 1);
 	ok(dlock_check(l));
 	ok(dlock_post(l));
 	ok(dlock_close(l));
@@ -385,7 +385,7 @@ static void a_broken_space_is_opened_anew_by_the_wait(void **state)
 	ok(dlock_post(l));
 	ok(dlock_close(l));
 	assert_int_equal(FAKE_GET(&fake, opens), 2);
-	assert_int_equal(FAKE_GET(&fake, closes), 2);
+	assert_int_equal(fake_closed(&fake, 2), 2);
 }
 
 static void a_broken_space_may_be_waited_on_while_the_daemon_is_away(void **state)
@@ -661,7 +661,7 @@ static void one_mapping_serves_all_names_and_generations_are_kept_apart(void **s
 		fake_break(&fake, "s0");
 	}
 	assert_int_equal(FAKE_GET(&fake, opens), 60);
-	assert_int_equal(FAKE_GET(&fake, closes), 60);
+	assert_int_equal(fake_closed(&fake, 60), 60);
 }
 
 int main(void)
