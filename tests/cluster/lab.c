@@ -180,6 +180,7 @@ pid_t lab_spawn(unsigned host, const char *log, char *const *argv, char *const *
 
 	if (pid)
 		return pid;
+	setsid();                        /* what is stopped in our own group brings us SIGHUP when another in it ends */
 	end_with_parent();
 	pin();
 	lab_enter(host);
