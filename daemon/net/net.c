@@ -340,8 +340,20 @@ static int listen_why(char *ret_why, int error, const char *format, ...)
 	return error;
 }
 
-static int socket_listen(union address *a)
+/* Before the network is up its addresses are not there: it may be bound all the same, and takes connections from then on. */
+static int bind_early(int fd, const union address *a)
 {
+	bool v6 = a->any.sa_family == AF_INET6;
+	int one = 1;
+
+	if (setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_FREEBIND : IP_FREEBIND, &one, sizeof one) < 0)
+		return -1;
+	return bind(fd, &a->any, address_size(a));
+}
+
+static int socket_listen(struct net *n, union address *a)
+{
+	char text[ADDRESS_TEXT_MAX];
 	socklen_t size = address_size(a);
 	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP), one = 1, zero = 0, r;
 
@@ -350,7 +362,14 @@ static int socket_listen(union address *a)
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (a->any.sa_family == AF_INET6)
 		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-	if (bind(fd, &a->any, size) < 0 || listen(fd, BACKLOG) < 0 || getsockname(fd, &a->any, &size) < 0) {
+	r = bind(fd, &a->any, size);
+	if (r < 0 && errno == EADDRNOTAVAIL) {
+		r = bind_early(fd, a);
+		address_format(a, text);
+		if (r == 0)
+			net_say(n, LOG_LEVEL_WARNING, "Listen=%s: this host has no such address; it is listened at as soon as there is one", text);
+	}
+	if (r < 0 || listen(fd, BACKLOG) < 0 || getsockname(fd, &a->any, &size) < 0) {
 		r = -errno;
 		close(fd);
 		return r;
@@ -372,11 +391,11 @@ int net_listen(struct net *n, const char *where, char *ret_why)
 	if (!n->keys && !address_loopback(&a))
 		return listen_why(ret_why, -EPERM, "Listen=%.64s is reachable from other machines, and there is neither Key= nor Cert=. dlock "
 				  "keygen makes a key.", where);
-	fd = socket_listen(&a);
+	fd = socket_listen(n, &a);
 	/* No IPv6 in this kernel. */
 	if (fd == -EAFNOSUPPORT && *where == '*') {
 		a.in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = a.in6.sin6_port };
-		fd = socket_listen(&a);
+		fd = socket_listen(n, &a);
 	}
 	if (fd < 0)
 		return listen_why(ret_why, fd, "Listen=%.120s: %s", where, strerror(-fd));

@@ -24,7 +24,7 @@ ok() {           # ok STATUS TITLE
 	fi
 	echo "not ok $n - $2"
 	failed=1
-	for i in 1 2 3; do tail -n 12 "$dir/$i/log" | sed "s/^/# node $i: /"; done
+	for i in 1 2 3; do tail -n 12 "$dir/$i/log" 2>/dev/null | sed "s/^/# node $i: /"; done
 }
 
 us() { echo "${EPOCHREALTIME/[.,]/}"; }
@@ -60,7 +60,7 @@ stop() {
 }
 
 there() { [ "$(on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"')" = "$2" ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
-said() { grep -q "$2" "$dir/$1/log"; }
+said() { grep -qs "$2" "$dir/$1/log"; }
 status_says() { on "$1" status 2>&1 | grep -q "$2"; }
 
 url=http://127.0.0.1

@@ -457,6 +457,30 @@ static void many_that_are_not_there_are_in_nobodys_way(void **state)
 	net_free(net);
 }
 
+static void an_address_that_is_not_there_yet_is_listened_at(void **state)
+{
+	static const struct net_ops ops = { .say = count_line };
+	struct net_options o = { .node = "n", .cluster = "", .ttl = TTL };
+	char path[] = "/tmp/dlock-key.XXXXXX", why[TLS_WHY_MAX];
+	struct tls_keys *keys;
+	struct net *n;
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_int_equal(dprintf(fd, "%064d\n", 7), 65);
+	close(fd);
+	assert_int_equal(tls_keys_load(&(struct tls_files){ .key = path }, &keys, why), 0);
+	unlink(path);
+	o.keys = keys;
+	assert_int_equal(net_create(loop, &o, &ops, NULL, &n), 0);
+	lines = 0;
+	assert_int_equal(net_listen(n, "192.0.2.123:0", why), 0);
+	assert_int_equal(net_listen(n, "[2001:db8::7]:0", why), 0);
+	assert_int_equal(lines, 2);
+	net_free(n);
+	tls_keys_free(keys);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -477,6 +501,7 @@ int main(void)
 		story("a callback may unlink the peer that it is about", unlink_in_a_callback_is_safe),
 		story("a callback may unlink the peer between two of its connections", unlink_between_two_connections_is_safe),
 		story("many that are not there are in nobody's way", many_that_are_not_there_are_in_nobodys_way),
+		story("an address that is not there yet is listened at", an_address_that_is_not_there_yet_is_listened_at),
 		story("listening beyond loopback needs keys", listening_beyond_loopback_needs_keys),
 	};
 
