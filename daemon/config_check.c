@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "net/address.h"
 #include "net/keys.h"
 #include "store/store.h"
 
@@ -38,6 +39,25 @@ static int check_alone(const struct config *c, struct config_messages *m)
 	return r;
 }
 
+/* What a daemon would stumble over at its start, and an address that would hide it from the others. */
+static int check_addresses(const struct config *c, struct config_messages *m)
+{
+	const char *where = given(c, CONFIG_ADDRESS);
+	struct address_text t;
+	union address a;
+	bool good = true;
+
+	if (address_parse(config_listen(c), &a) < 0)
+		return fail(m, -EINVAL, "Listen=%s is no address of this host: write 192.0.2.1:7420, [2001:db8::1]:7420, or * for all.",
+			    config_listen(c));
+	for (const char *p = where; p && *p; p++)
+		good &= *p > ' ' && *p <= '~';
+	if (where && (!good || address_split(where, &t) < 0 || !t.host[0] || t.host[0] == '*' || !t.port))
+		return fail(m, -EINVAL, "Address=%s is no address that others could connect to: write NAME:PORT, 192.0.2.1:7420 or "
+			    "[2001:db8::1]:7420.", where);
+	return 0;
+}
+
 static int check_keys(const struct config *c, struct config_messages *m)
 {
 	struct tls_files files = config_tls(c);
@@ -61,7 +81,8 @@ int config_check(const struct config *c, struct config_messages *m)
 		return fail(m, r, "[Cluster] %s", why.text);
 	if (!config_is_cluster(c))
 		return check_alone(c, m);
-	return check_keys(c, m);
+	r = check_addresses(c, m);
+	return r < 0 ? r : check_keys(c, m);
 }
 
 const char *config_listen(const struct config *c)

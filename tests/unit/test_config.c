@@ -219,6 +219,22 @@ static void test_needs_cluster(void **state)
 	must_fail("[Node]\nBurstTime=2h", "not within");
 }
 
+static void test_addresses(void **state)
+{
+	static const char *const wrong[] = { "Listen=host", "Listen=127.0.0.1:x", "Address=*", "Address=h:99999", "Address=h:0", "Address=a b" };
+	char text[120];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		snprintf(text, sizeof text, "[Node]\nListen=127.0.0.1\n%s\n[Cluster]\nStore=etcd://h\n", wrong[i]);
+		must_not_check(text, "is no address");
+	}
+	snprintf(text, sizeof text, "[Node]\nListen=127.0.0.1:0\nAddress=[::1]:5\n[Cluster]\nStore=etcd://h\n");
+	struct parsed p = must_parse(text);
+	assert_int_equal(config_check(&p.config, &p.messages), 0);
+	parsed_done(&p);
+}
+
 static void test_cluster(void **state)
 {
 	struct parsed p = must_parse("[Node]\nListen=10.0.0.1\nAddress=a.example:7421\nMaster=no\nBurst=0\nBurstTime=3ms\n"
@@ -627,6 +643,7 @@ int main(void)
 		TEST("booleans in all their spellings", test_booleans),
 		TEST("what comes later wins, and empty means the default again", test_later_wins),
 		TEST("what needs a cluster is refused for a node alone", test_needs_cluster),
+		TEST("addresses that are none", test_addresses),
 		TEST("what a cluster needs", test_cluster),
 		TEST("unknown keys and sections are warned of and passed over", test_unknown),
 		TEST("every wrong line is an error of its own", test_broken_lines),
