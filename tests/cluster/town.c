@@ -328,11 +328,29 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 			give_up("the daemon of host %u is not ready; it said this: %s", i, town_log("daemon", i));
 }
 
+/* All have stopped: as dlockd.conf(5) has it. */
+static void ttl_change(unsigned ttl_ms)
+{
+	char command[200];
+	int status;
+
+	nap_ns(town.ttl_ms * MS);
+	snprintf(command, sizeof command, "ETCDCTL_API=3 etcdctl --endpoints=%s:%d del /lab/lab/terms", lab_address(store_host(0)), STORE_PORT);
+	char *argv[] = { "sh", "-c", command, NULL };
+	pid_t pid = lab_spawn(store_host(0), town_log("etcdctl", 0), argv, NULL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status)
+		give_up("the terms of the cluster cannot be removed: %s", town_log("etcdctl", 0));
+	town.ttl_ms = ttl_ms;
+}
+
 void town_anew(unsigned ttl_ms, const char *lines)
 {
 	for (unsigned i = 1; i <= town.hosts; i++)
 		daemon_kill(i, SIGTERM);
-	town.ttl_ms = ttl_ms;
+	if (ttl_ms != town.ttl_ms)
+		ttl_change(ttl_ms);
 	town_configure(lines);
 	for (unsigned i = 1; i <= town.hosts; i++)
 		daemon_begin(i);
