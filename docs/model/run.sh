@@ -115,6 +115,12 @@ broken barrier long OPEN 'a master decides before all have synced' -DREIGNS=2
 broken barrier long ROUND 'a frame of another round is taken' -DREIGNS=2
 broken barrier long TOTALS 'what is said again is added' -DREIGNS=2
 
+right enrol quick 'whoever acts on "passed" has only parties that know; two reigns'
+broken enrol quick CONFIRM 'a party is counted that has not confirmed'
+broken enrol quick LEAVE 'a party that is in leaves by itself'
+broken enrol quick DRIVE 'a later master does not drive a verdict forward'
+broken enrol quick STEP 'some go before all are told'
+
 two='-DSESSIONS=2'
 streams='-DSESSIONS=2 -DSTORE=1 -DRELINKS=1 -DSPLIT -DQUEUE=3'
 reigns='-DMORTALS=0 -DCLAIMERS=6 -DNO_RAISE'
