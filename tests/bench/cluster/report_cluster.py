@@ -51,6 +51,7 @@ TAIL = '''
   keeps nothing, PostgreSQL has fsync off, etcd and ZooKeeper do not force. dlock's daemons talk by TLS 1.3, the rivals in plain text.
 - *Cached*: one name again and again, which dlock's node keeps. *Fresh*: each name once, opened and closed by dlock as well.
 - *Owner changes*: another client than before has the lock. A wait is noted for every acquisition, also for those that found it free.
+  In strict order too a node serves its own clients until another has asked: with several clients a node most changes are within nodes.
 - `handover`: from just before one host's client gives the lock back until another host's, which sleeps, has it; beside it a futex wake, 64 bytes by
   TCP, a futex wake, between processes pinned alike. Median of 200 of each way a round.
 - `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s.
