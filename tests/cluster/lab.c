@@ -182,6 +182,7 @@ pid_t lab_spawn(unsigned host, const char *log, char *const *argv, char *const *
 		return pid;
 	setsid();                        /* what is stopped in our own group brings us SIGHUP when another in it ends */
 	end_with_parent();
+	setsid();                        /* among stopped ones of one group, an end can be a SIGHUP to all */
 	pin();
 	lab_enter(host);
 	if (log) {
