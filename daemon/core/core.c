@@ -255,7 +255,7 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 	case CORE_EV_DRAIN:
 		if (!c->cluster.on)
 			return -CORE_EINVAL;
-		cluster_drain(c, !ev->drain.off);
+		cluster_drain(c, !ev->drain.off || c->cluster.leave.on); /* who leaves does not think better of it */
 		return 0;
 	case CORE_EV_LEAVE:
 		if (!c->cluster.on)

@@ -303,6 +303,7 @@ static void leaves(void **state)
 	assert_int_equal(r.node[1].refused[6], -ESHUTDOWN);
 	assert_int_equal(r.node[1].revoked[5], 0);
 	assert_int_equal(crig_claim(&r, 1, 7, more), -ESHUTDOWN);
+	assert_int_equal(crig_give(&r, 1, &(struct core_event){ .kind = CORE_EV_DRAIN, .drain.off = true }), 0);
 	crig_run(&r, CRIG_SECOND);
 	assert_int_equal(crig_shards(&r, 1), 0);
 	assert_int_equal(r.node[1].drained, 1);
