@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The network is cut in parts that last, while the store is reached by all (S12). In most of these seeds one shape stays for long
- * enough to be judged: no client may wait because somebody who cannot be reached is in the way. In the others
- * shapes change all the time and connections flap, so that paths come and go, and frames of old ones come late.
+ * The network is cut in parts that last, while the store is reached by all (S12). In half of these seeds all speak through one, whose
+ * connections flap: paths come and go, and frames of old ones come late (net_relayed). In most others one shape stays for long enough to
+ * be judged: no client may wait because somebody who cannot be reached is in the way; in the rest shapes change all the time.
  */
 #include <string.h>
 
@@ -166,7 +166,6 @@ void cuts_ended(struct sim *s, const struct node *n)
 
 void cuts_start(struct sim *s)
 {
-	s->star = !s->cuts_judged && sim_chance(s, 60);
 	s->conf.grace = s->conf.ttl + sim_random(s, s->conf.ttl / 2);
 	sim_after(s, 2 * SEC + sim_random(s, 2 * SEC), cut, NULL, 0, 0);
 	if (s->cuts_judged)

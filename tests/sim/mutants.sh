@@ -7,6 +7,10 @@
 # O is where tests/sim/test_sim and its objects have been built: only files that know the switch are compiled
 # again, or all of them if a header does. ONLY=pattern: some rules. A rule of the core is CORE_BREAK_*, one
 # of the daemon's part, for which tests/sim stands here, SIM_BREAK_*.
+#
+# No row: CORE_BREAK_LIST_REIGN (a list that was asked for in an earlier reign opens a later one). It takes a newcomer whose record lands
+# between the list and the next reign, and a list that is under way for that long; test_core_cluster plays just that ("a list of the
+# members counts only for the reign that it was asked for"), and docs/model explores it.
 set -eu
 
 cc=${CC:-cc}

@@ -20,6 +20,14 @@ static uint64_t latency(struct sim *s)
 	return span;
 }
 
+/* How long after the one before it a frame comes that was held back: the first of them, or a further one. */
+static uint64_t late_span(struct sim *s, bool first)
+{
+	if (!s->star)
+		return 1 + sim_random(s, 3 * MSEC);
+	return 1 + (first ? sim_random(s, 12 * MSEC) : 0);
+}
+
 static unsigned side(const struct conn *c, const struct node *n)
 {
 	return c->end[1] == n;
@@ -43,33 +51,35 @@ static bool newer_up(const struct sim *s, const struct conn *than, const struct 
 	return false;
 }
 
-/* Frames of a connection that was before: their turn is soon, one after the other. */
+/* Frames of a connection that was before: their turn is soon, one after the other, or all in one gap of what the next one brings. */
 static void late_release(struct sim *s, struct node *n, const struct node *other)
 {
 	struct event *e, *next;
 
-	for (struct conn *c = s->conns; c; c = c->next) {
+	for (struct conn *c = s->conns; s->late_n && c; c = c->next) {
 		unsigned i = side(c, n);
 
 		if (!c->broken || c->end[i] != n || c->end[!i] != other)
 			continue;
 		for (e = c->late[i]; e; e = next) {
 			next = e->next;
-			c->late_until[i] = (c->late_until[i] > s->now ? c->late_until[i] : s->now) + 1 + sim_random(s, 3 * MSEC);
+			c->late_until[i] = (c->late_until[i] > s->now ? c->late_until[i] : s->now) + late_span(s, e == c->late[i]);
 			struct event *again = sim_after(s, c->late_until[i] - s->now, e->fn, n, e->a, 1);
 			again->generation = e->generation;
 			again->data = e->data;
 			again->size = e->size;
 			e->data = NULL;
 			sim_event_free(s, e);
+			s->late_n--;
 		}
 		c->late[i] = NULL;
 		c->late_end[i] = &c->late[i];
 	}
 }
 
-static void late_put(struct conn *c, unsigned i, struct event *e)
+static void late_put(struct sim *s, struct conn *c, unsigned i, struct event *e)
 {
+	s->late_n++;
 	e->next = NULL;
 	*c->late_end[i] = e;
 	c->late_end[i] = &e->next;
@@ -83,6 +93,7 @@ static void late_free(struct sim *s, struct conn *c)
 		for (e = c->late[i]; e; e = next) {
 			next = e->next;
 			sim_event_free(s, e);
+			s->late_n--;
 		}
 }
 
@@ -105,7 +116,8 @@ static void link_event(struct sim *s, struct event *e)
 		node_give(s, n, &ev);
 		if (ev.kind == CORE_EV_LINK_UP) {
 			c->up[!other] = true;
-			late_release(s, n, c->end[other]);
+			if (!s->star)
+				late_release(s, n, c->end[other]);
 		}
 	}
 	sim_event_free(s, e);
@@ -141,6 +153,26 @@ static void connect(struct sim *s, struct node *a, struct node *b)
 	if (sim_flaps(s) && sim_chance(s, 25))
 		sim_after(s, sim_random(s, 30 * MSEC), breaks, NULL, c->number, 0);
 	sim_trace(s, "net: %u and %u have connection %llu", a->id, b->id, (unsigned long long)c->number);
+}
+
+/*
+ * A path has begun at this end of it. Where all speak through one, what was held back of earlier paths comes among the first
+ * frames of this one, on either leg; and what the ends tell each other at first, which is all they have, is often cut short.
+ */
+void net_relayed(struct sim *s, struct node *n, uint64_t via)
+{
+	struct conn *c = s->conns;
+
+	if (!s->star || !s->faults)
+		return;
+	while (c && (c->broken || c->end[side(c, n)] != n || c->session[!side(c, n)] != via))
+		c = c->next;
+	if (!c)
+		return;
+	late_release(s, n, c->end[!side(c, n)]);
+	late_release(s, c->end[!side(c, n)], n);
+	if (sim_chance(s, 50))
+		sim_after(s, sim_random(s, 8 * MSEC), breaks, NULL, c->number, 0);
 }
 
 static bool wants(const struct node *a, const struct node *b)
@@ -253,11 +285,11 @@ static void delivered(struct sim *s, struct event *e)
 	}
 	if (c->broken && c->holds_back && s->faults && s->now < c->last[side(c, n)] + 5 * SEC && !newer_up(s, c, n)) {
 		s->counts->held_back++;
-		late_put(c, side(c, n), e);
+		late_put(s, c, side(c, n), e);
 		return;
 	}
 	if (c->broken) {
-		if (c->cut[side(c, n)] || sim_chance(s, 10)) {
+		if (c->cut[side(c, n)] || sim_chance(s, s->star ? 1 : 10)) {
 			c->cut[side(c, n)] = true;       /* what arrives of a stream is its beginning */
 			sim_event_free(s, e);
 			return;

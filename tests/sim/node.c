@@ -238,6 +238,7 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_RELAYED:
 		s->counts->relays++;
+		net_relayed(s, n, a->session.via);
 		return;
 	case CORE_ACT_COMPLAINT:
 		s->counts->complaints++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which faults happen when. Of eight seeds one is calm, one a storm, one of flapping connections, one of cuts, and four are mixed. */
+/* Which faults happen when. Of eight seeds one is calm, one a storm, one of flapping connections, one of cuts or of a star, and four are mixed. */
 #include <string.h>
 
 #include "sim.h"
@@ -315,7 +315,7 @@ void script_start(struct sim *s)
 	}
 	if (s->kind == RUN_CUTS) {
 		cuts_start(s);
-		s->rate[3] = s->cuts_judged ? 0 : 2 + (unsigned)sim_random(s, sim_chance(s, 50) ? 10 : 200);
+		s->rate[3] = s->cuts_judged ? 0 : s->star ? 2 : 2 + (unsigned)sim_random(s, sim_chance(s, 50) ? 10 : 200);
 		return;
 	}
 	if (s->kind == RUN_FLAPS) {

@@ -278,6 +278,7 @@ struct sim {
 	struct conn *conns;
 	struct conn **conn;              /* by number; NULL: no more */
 	uint64_t conn_number, conn_max;
+	uint64_t late_n;                 /* frames that are held back */
 	bool linked[NODES_MAX][NODES_MAX]; /* have a connection that is not broken */
 	bool blocked[NODES_MAX][NODES_MAX]; /* from, to */
 	struct record *records;
@@ -357,6 +358,7 @@ void net_send(struct sim *s, struct node *n, const struct core_action *a);
 void net_break(struct sim *s, struct conn *c);
 void net_block(struct sim *s, struct node *from, struct node *to);
 void net_break_node(struct sim *s, struct node *n);
+void net_relayed(struct sim *s, struct node *n, uint64_t via);
 void net_done(struct sim *s);
 
 /* node.c */

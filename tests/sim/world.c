@@ -134,9 +134,12 @@ static void conf_draw(struct sim *s)
 	s->nodes = sim_chance(s, 5) ? 10 + (unsigned)sim_random(s, NODES_MAX - 9) : 3 + (unsigned)sim_random(s, 4);
 	if (s->kind == RUN_STORM)
 		s->nodes = 5 + (unsigned)sim_random(s, 2);
+	/* Few pairs, and much that each of them has to tell the other. */
+	if (s->star)
+		s->nodes = 3 + (unsigned)sim_random(s, 2);
 	if (s->kind == RUN_CALM)
 		s->nodes = 5 + (unsigned)sim_random(s, 3);
-	s->names = s->kind == RUN_STORM ? NAMES_MAX : 2 + (unsigned)sim_random(s, 10);
+	s->names = s->kind == RUN_STORM || s->star ? NAMES_MAX : 2 + (unsigned)sim_random(s, 10);
 	for (unsigned i = 0; i < s->names; i++) {
 		snprintf(s->name[i].key, sizeof s->name[i].key, "sim/%u", (unsigned)sim_random(s, 1000) * 100 + i);
 		s->name[i].limit = sim_chance(s, 70) ? CORE_WEIGHT_ALL : 1 + (uint32_t)sim_random(s, 6);
@@ -152,7 +155,7 @@ static void conf_draw(struct sim *s)
 		n->offset = sim_random(s, 1000 * SEC) + SEC;
 		n->inbox_end = &n->inbox;
 		/* Where a name is seldom asked for, what is wrong with it is not soon mended by the next who asks. */
-		n->think_max = s->kind == RUN_STORM ? 50 * MSEC : sim_flaps(s) && sim_chance(s, 60) ? 4 * SEC : 150 * MSEC;
+		n->think_max = s->kind == RUN_STORM ? 50 * MSEC : s->star ? 100 * MSEC : sim_flaps(s) && sim_chance(s, 60) ? 4 * SEC : 150 * MSEC;
 	}
 }
 
@@ -215,7 +218,8 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	s->kind = seed % 8 == 0 ? RUN_CALM : seed % 8 == 4 ? RUN_STORM : seed % 8 == 2 ? RUN_FLAPS :
 		  seed % 8 == 6 ? RUN_CUTS : RUN_MIXED;
 	s->calm = s->kind == RUN_CALM;
-	s->cuts_judged = s->kind == RUN_CUTS && sim_chance(s, 60);
+	s->star = seed % 16 == 6;
+	s->cuts_judged = s->kind == RUN_CUTS && !s->star && sim_chance(s, 80);
 	conf_draw(s);
 	barriers_draw(s);
 	net_start(s);
