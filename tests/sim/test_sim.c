@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -145,8 +146,15 @@ static struct share seeds(uint64_t first, uint64_t count, uint64_t must, bool st
 
 static void rate_say(const struct share *sh, double span)
 {
-	printf("# %llu seeds of a simulated minute, %d failed, in %.1f s by %u: %.0f a minute, %.1f simulated hours\n",
-	       (unsigned long long)sh->run, sh->failed, span, workers(), (double)sh->run * 60 / span, (double)sh->run / 60);
+	struct rusage u;
+
+	getrusage(RUSAGE_CHILDREN, &u);
+	double busy = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	double runs = (double)sh->run;
+
+	printf("# %llu seeds of a simulated minute, %d failed, in %.1f s by %u: %.0f a minute, %.0f a minute of CPU\n",
+	       (unsigned long long)sh->run, sh->failed, span, workers(), runs * 60 / span, runs * 60 / busy);
+	printf("# %.1f simulated hours, %.1f a minute\n", runs / 60, runs / span);
 }
 
 /* --- A seed repeats itself --- */
