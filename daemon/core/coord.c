@@ -76,10 +76,10 @@ static bool clear_one(struct core *c, struct step *s)
 
 	for (unsigned i = 0; i < cl->observe.n; i++) {
 		const struct observed *e = &cl->observe.v[i];
-		const struct peer *p = listed(c, e->id.session);
 
 		if (!e->ended)
 			continue;
+		const struct peer *p = listed(c, e->id.session);
 		if (p && peers_index(&c->peers, p)) {
 			ask_key(&cl->asks.v[ASK_BURY], MEMBER_PREFIX, e->id.session);
 			ask_delete(&cl->asks, ASK_BURY, p->record, s);
@@ -185,7 +185,6 @@ static bool raises(struct core *c, struct clustermap *m)
 static void plan_tick(struct core *c, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
-	struct clustermap m = cl->map;
 	bool write;
 
 	if (asking(&cl->asks, ASK_PLAN) || asking(&cl->asks, ASK_MAP) || s->now < cl->plan_at)
@@ -196,6 +195,7 @@ static void plan_tick(struct core *c, struct step *s)
 
 	if (!cl->raise && !leads)
 		return;
+	struct clustermap m = cl->map;
 	if (leads)
 		m.coordinator = cl->session.self.session;
 	write = leads && plan(c, &m, s->now);
