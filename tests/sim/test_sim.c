@@ -19,7 +19,7 @@
 #include "sim.h"
 
 /* make check: as many as there is time for, but so many that everything happens. */
-#define CHECK_SECONDS 45
+#define CHECK_SECONDS 30
 #define CHECK_SEEDS 600
 #define CHECK_MUST 120
 
