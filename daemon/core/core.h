@@ -17,7 +17,7 @@
  *
  * core_step() neither blocks, nor asks for the time, nor calls back. It fills a list of its
  * caller's with at most CORE_ACTIONS_MAX actions; where more is due it says so, and wants
- * CORE_EV_CONTINUE next. Memory comes from the functions given at creation; when they refuse, the
+ * CORE_EV_CONTINUE soon. Whatever comes before goes on with it too. Memory comes from the functions given at creation; when they refuse, the
  * event returns -ENOMEM and nothing has changed; what the core does of its own accord
  * is tried again a little later, by CORE_ACT_TIMER.
  */
@@ -374,7 +374,7 @@ struct core_action {
 
 struct core_actions {
 	unsigned n;
-	bool more;                       /* give CORE_EV_CONTINUE when these are done */
+	bool more;                       /* give CORE_EV_CONTINUE when these are done, or somewhat later */
 	struct core_action v[CORE_ACTIONS_MAX];
 };
 

@@ -85,7 +85,7 @@ struct node {
 	struct query_source source;
 	struct links *links;
 	struct loop_watch *links_watch, *store_watch;
-	struct loop_timer core_timer, retry_timer, watchdog;
+	struct loop_timer core_timer, more_timer, retry_timer, watchdog;
 	nsec_t watchdog_span;
 	nsec_t started;
 	int rundir_fd;

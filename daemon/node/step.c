@@ -11,8 +11,14 @@
 #include <sys/mman.h>
 
 #include "../log.h"
+#include "../net/net.h"
 #include "../shm/files.h"
 #include "node.h"
+
+#define STEPS_MAX 64                     /* of the core, before others have their turn: some milliseconds */
+#define STEPS_PAUSE (NSEC_PER_MSEC / 4)
+#define BACKLOG_MAX (NET_QUEUE_MAX / 4)
+#define BACKLOG_PAUSE (2 * NSEC_PER_MSEC)
 
 /*
  * What the core keeps names in comes in whole pages, which go back to the system when they are freed.
@@ -286,12 +292,37 @@ static void step_failed(struct node *n, const struct node_event *q, int error)
 	give_up(n, q->kind, error);
 }
 
+/*
+ * What tells a master of very many leases goes on in parts: between them others have their turn, and the network takes what
+ * waits for it. Else a peer would be disconnected over it (NET_QUEUE_MAX), connected again, and told all of it anew.
+ */
+static bool pause_due(struct node *n, unsigned steps)
+{
+	nsec_t span = 0;
+
+	if (!n->cluster.on)
+		return false;
+	if (net_backlog(n->cluster.net) > BACKLOG_MAX)
+		span = BACKLOG_PAUSE;
+	else if (steps >= STEPS_MAX)
+		span = STEPS_PAUSE;
+	if (span)
+		loop_timer_set(n->loop, &n->more_timer, loop_now(n->loop) + span);
+	return span;
+}
+
+/* Other events may come before it: each goes on with what is left as well. */
+static void core_more(void *arg)
+{
+	node_give(arg, (struct node_event){ .kind = CORE_EV_CONTINUE });
+}
+
 static void actions_run(struct node *n, struct core_actions *list)
 {
-	for (;;) {
+	for (unsigned steps = 1;; steps++) {
 		for (unsigned i = 0; i < list->n; i++)
 			act(n, &list->v[i]);
-		if (!list->more)
+		if (!list->more || pause_due(n, steps))
 			return;
 		if (core_step(n->core, &(struct core_event){ .kind = CORE_EV_CONTINUE, .now = loop_clock() }, list) < 0)
 			return;
@@ -380,6 +411,7 @@ int node_core_start(struct node *n)
 	int r = files_random(mem.seed, sizeof mem.seed);
 
 	loop_timer_init(&n->core_timer, core_timer, n);
+	loop_timer_init(&n->more_timer, core_more, n);
 	loop_timer_init(&n->retry_timer, node_retry, n);
 	if (r == 0)
 		r = core_create(&mem, &n->core);

@@ -63,6 +63,21 @@ static void timer(struct sim *s, struct event *e)
 	sim_event_free(s, e);
 }
 
+/* What is left of a step that the daemon has put off. */
+static void go_on(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+
+	if (n->generation == e->generation) {
+		if (!node_ready(s, n)) {
+			node_defer(n, e);
+			return;
+		}
+		node_give(s, n, &(struct core_event){ .kind = CORE_EV_CONTINUE });
+	}
+	sim_event_free(s, e);
+}
+
 static void loss_done(struct sim *s, struct event *e)
 {
 	struct node *n = e->node;
@@ -364,6 +379,10 @@ void node_give(struct sim *s, struct node *n, const struct core_event *event)
 		}
 		if (!n->actions.more)
 			break;
+		if (sim_wild(s) && sim_random(s, 4) == 0) {
+			sim_after(s, sim_random(s, 3 * MSEC), go_on, n, 0, 0);
+			break;
+		}
 		ev = (struct core_event){ .kind = CORE_EV_CONTINUE };
 	}
 	if (n->depth == 0 && n->generation == generation) {
