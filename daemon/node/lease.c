@@ -135,7 +135,7 @@ void act_name(struct node *n, const struct core_action *a)
 
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
-		space_ledger_grant(s, slot, a->name.range.first, a->name.range.count, a->name.number);
+		space_ledger_grant(s, slot, &(struct name_grant){ a->name.range.first, a->name.range.count, a->name.number, a->name.lost });
 		return;
 	case CORE_ACT_GRANT:
 		space_granted(s, slot, a->name.lost);

@@ -316,14 +316,17 @@ uint64_t name_token(const struct space *s, uint32_t slot)
 	return used ? n->first + used - 1 : 0;
 }
 
-void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t count, uint64_t number)
+/* Once the ledger has it, only the word knows that a former holder died: the word first. */
+void space_ledger_grant(struct space *s, uint32_t slot, const struct name_grant *g)
 {
 	struct ledger_name *n = name_at(s, slot);
 
+	if (g->lost && !s->broken)
+		FAULT_AROUND(__atomic_fetch_or(&seg_slot(s->base, slot)->word, LOCK_D, __ATOMIC_RELEASE));
 	word_store(&n->count, 0);
-	word_store(&n->first, first);
-	word_store(&n->number, number);
-	word_store(&n->count, count);
+	word_store(&n->first, g->first);
+	word_store(&n->number, g->number);
+	word_store(&n->count, g->count);
 }
 
 void space_granted(struct space *s, uint32_t slot, bool lost)
@@ -370,6 +373,9 @@ void space_ledger_release(struct space *s, uint32_t slot)
 	struct ledger_name *n = name_at(s, slot);
 
 	word_store(&n->count, 0);
+	/* That the last holder died went with it. While the ledger has the lease, it might have to go again. */
+	if (n->state == NAME_RETURNED && !s->broken)
+		FAULT_AROUND(__atomic_fetch_and(&seg_slot(s->base, slot)->word, ~LOCK_D, __ATOMIC_RELAXED));
 	if (n->state == NAME_RETURNED && n->revoked) {
 		n->state = NAME_ASKED;
 		n->revoked = 0;

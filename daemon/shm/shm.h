@@ -240,6 +240,11 @@ static inline bool name_claims(const struct ledger_name *n)
 	return n->state == NAME_ASKED && !n->count;
 }
 
+struct name_grant {
+	uint64_t first, count, number;   /* tokens; of the claim */
+	bool lost;                       /* a former holder died, or was lost */
+};
+
 struct name_text name_text(const struct space *s, uint32_t slot);
 uint32_t name_find(const struct space *s, const char *text, size_t len);
 int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
@@ -253,7 +258,7 @@ void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if t
 bool name_awaited(const struct space *s, uint32_t slot);         /* somebody sleeps on it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
 
-void space_ledger_grant(struct space *s, uint32_t slot, uint64_t first, uint64_t count, uint64_t number);
+void space_ledger_grant(struct space *s, uint32_t slot, const struct name_grant *g);
 /* Opens the word on the ledger's range. lost: nobody knows what the last holder left behind; robust takers are told. */
 void space_granted(struct space *s, uint32_t slot, bool lost);
 void space_refused(struct space *s, uint32_t slot);        /* the waiters ask again */

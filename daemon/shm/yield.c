@@ -23,14 +23,15 @@
 
 struct yield {
 	uint32_t slot;
+	uint64_t first;                  /* of the range that it is about: the next one may be revoked as well */
 	uint64_t from;                   /* the word when it was revoked */
 	nsec_t until;                    /* the end of the burst, or of the promise; 0: it is over */
 	bool promised;
 };
 
-static bool yield_is(const struct space *s, uint32_t slot)
+static bool yield_is(const struct space *s, const struct yield *y)
 {
-	return name_is(s, slot) && name_revoked(name_at(s, slot));
+	return name_is(s, y->slot) && name_revoked(name_at(s, y->slot)) && name_at(s, y->slot)->first == y->first;
 }
 
 static void yields_arm(struct space *s, nsec_t span)
@@ -54,8 +55,6 @@ static void yield_give(struct space *s, uint32_t slot, uint64_t was)
 	uint64_t used = n->state == NAME_ASKED ? n->count : lock_range_used(was, n->count);
 	bool again = name_awaited(s, slot);      /* whoever waits here claims anew, behind the others */
 
-	/* That the last holder died goes with it, and comes back only with a grant that says so. */
-	FAULT_AROUND(__atomic_fetch_and(&seg_slot(s->base, slot)->word, ~LOCK_D, __ATOMIC_RELAXED));
 	n->state = NAME_RETURNED;
 	n->revoked = again;
 	s->shm->ops.yielded(s->shm->ops.arg, s, slot, used, was & LOCK_D, again);
@@ -90,7 +89,7 @@ static bool burst_over(const struct space *s, const struct yield *y)
 /* Returns whether it still is one. */
 static bool yield_one(struct space *s, struct yield *y)
 {
-	if (!yield_is(s, y->slot))
+	if (!yield_is(s, y))
 		return false;
 	if (!burst_over(s, y))
 		return true;
@@ -154,7 +153,7 @@ void space_revoke(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
 	const struct shm_burst *burst = &s->shm->burst;
-	struct yield y = { .slot = slot };
+	struct yield y = { .slot = slot, .first = n->first };
 
 	if (s->broken || !n->count || n->revoked || (n->state != NAME_LEASED && n->state != NAME_ASKED))
 		return;

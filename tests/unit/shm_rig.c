@@ -70,7 +70,7 @@ void rig_dir_done(const char *dir)
 
 void rig_grant(struct rig *r, struct space *s, uint32_t slot)
 {
-	space_ledger_grant(s, slot, r->next_token, r->range, ++r->number);
+	space_ledger_grant(s, slot, &(struct name_grant){ r->next_token, r->range, ++r->number, r->lost });
 	r->next_token += r->range;
 	space_granted(s, slot, r->lost);
 }

@@ -411,6 +411,84 @@ static void lost_grant_says_owner_died(void **state)
 	scene_done(&x);
 }
 
+static void scene_again(struct scene *x)
+{
+	rig_stop(&x->r);
+	assert_int_equal(rig_adopt(&x->r), 0);
+	x->s = rig_space(&x->r, "x");
+	x->word = rig_word(x->s, x->slot);
+}
+
+/* The daemon dies when the ledger has the grant and the word has not: nobody says again that a holder died. */
+static void lost_grant_says_so_after_a_restart(void **state)
+{
+	struct name_grant g = { 5000, 1 << 20, 9, .lost = true };
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	space_revoke(x.s, x.slot);
+	space_ledger_grant(x.s, x.slot, &g);
+	scene_again(&x);
+	rig_want(x.s, x.slot);
+	rig_turn(&x.r);
+	assert_true(take(&x, &x.a) & LOCK_D);
+	scene_done(&x);
+}
+
+static void yielded_no_further(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again)
+{
+	struct rig *r = arg;
+
+	(void)s, (void)slot, (void)used, (void)again;
+	r->died = died;
+}
+
+/* The daemon dies between closing the word and the ledger: what it gives back after that is a dead holder's as before. */
+static void death_is_said_again_after_a_restart(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	take(&x, &x.a);
+	rig_client_end(&x.r, &x.a);
+	rig_turn(&x.r);
+	x.r.shm->ops.yielded = yielded_no_further;
+	space_revoke(x.s, x.slot);
+	assert_true(x.r.died);
+	x.r.died = false;
+	scene_again(&x);
+	space_revoke(x.s, x.slot);
+	assert_true(x.r.died);
+	assert_false(LOCK_LOAD(x.word) & LOCK_D);
+	x.a = rig_client(&x.r);
+	scene_done(&x);
+}
+
+/* What is left of an earlier wish, whose ring was in time, is not about the next range. */
+static void burst_is_not_cut_short_by_an_earlier_wish(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	held = take(&x, &x.a);
+	space_revoke(x.s, x.slot);
+	give(&x, held);
+	assert_int_equal(x.r.yields, 1);
+	rig_grant(&x.r, x.s, x.slot);
+	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
+	held = take(&x, &x.a);
+	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
+	space_revoke(x.s, x.slot);
+	fake_loop_advance(x.r.loop, 20 * NSEC_PER_MSEC);
+	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
+	give(&x, held);
+	scene_done(&x);
+}
+
 static void restart_before_the_end_goes_on(void **state)
 {
 	struct scene x;
@@ -497,6 +575,9 @@ int main(void)
 		STORY(claim_outlives_a_lapse, "a claim outlives a lapse"),
 		STORY(claim_that_nobody_waits_for_is_given_up, "a claim that nobody waits for any more is given up"),
 		STORY(lost_grant_says_owner_died, "a grant that says lost is told to robust takers"),
+		STORY(lost_grant_says_so_after_a_restart, "and so it does where the daemon dies between ledger and word"),
+		STORY(death_is_said_again_after_a_restart, "a death is given back, or said again by the daemon's successor"),
+		STORY(burst_is_not_cut_short_by_an_earlier_wish, "a burst is not cut short by an earlier wish for the lease"),
 		STORY(restart_before_the_end_goes_on, "a restart keeps the deadline, and what is held"),
 		STORY(loss_signals_whoever_asked, "a loss kills whoever asked for that, and waits for the end"),
 	};
