@@ -43,12 +43,18 @@ static void client_losing(struct shm *shm, struct client *c)
 	c->losing = true;
 }
 
+/* The name as the client has it open; 0: it has not. */
+static uint32_t open_of(struct space *s, uint32_t slot, uint32_t index)
+{
+	return index ? ledger_open_find(&s->shm->ledger, index, (uint16_t)s->id, slot) : 0;
+}
+
 static void name_loss(struct space *s, uint32_t slot)
 {
 	struct shm *shm = s->shm;
 	uint32_t index = (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER);
 	struct client *c = shm->clients[index];
-	uint32_t open = c ? ledger_open_find(&shm->ledger, index, (uint16_t)s->id, slot) : 0;
+	uint32_t open = c ? open_of(s, slot, index) : 0;
 	int signo = open ? ledger_open_at(&shm->ledger, open)->flags >> OPEN_SIGNAL_SHIFT : 0;
 
 	if (!open)
@@ -99,10 +105,14 @@ static bool name_retire_count(struct ledger_name *n, uint64_t was)
 static bool word_lapse(struct space *s, uint32_t slot)
 {
 	uint64_t was = lock_lapse(&seg_slot(s->base, slot)->word);
+	uint32_t index = (uint32_t)(was & LOCK_OWNER), open;
 
 	if (lock_is_free(was))
 		return true;
-	hint_ring_lost(s->shm, s, slot, (uint32_t)(was & LOCK_OWNER));
+	open = s->shm->running ? 0 : open_of(s, slot, index);
+	if (open)
+		ledger_open_at(&s->shm->ledger, open)->flags |= OPEN_LOST;
+	hint_ring_lost(s->shm, s, slot, index);
 	return name_retire_count(name_at(s, slot), was);
 }
 
@@ -145,4 +155,22 @@ void shm_lapse(struct shm *shm)
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (shm->spaces[i])
 			space_lapse(shm->spaces[i]);
+}
+
+/* Whose hold ended with a session that no daemon saw the end of. */
+void shm_lapse_told(struct shm *shm)
+{
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.opens, i));) {
+		struct ledger_open *o = ledger_open_at(&shm->ledger, i);
+		struct client *c = shm->clients[o->client];
+		struct space *s = shm->spaces[o->space];
+
+		if (!(o->flags & OPEN_LOST))
+			continue;
+		o->flags &= (uint16_t)~OPEN_LOST;
+		if (c && s)
+			hint_ring_lost(shm, s, o->slot, o->client);
+		if (c && o->flags >> OPEN_SIGNAL_SHIFT)
+			client_signal(shm, c, o->flags >> OPEN_SIGNAL_SHIFT);
+	}
 }

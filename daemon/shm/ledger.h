@@ -67,6 +67,7 @@ struct ledger_open {
 
 enum ledger_open_flags {
 	OPEN_HINT = 1,                   /* there is a FIFO for it */
+	OPEN_LOST = 2,                   /* a hold of it was lost while no daemon was there: its client is to be told */
 	OPEN_SIGNAL_SHIFT = 8,           /* the upper half: the signal for when a hold of it is lost; 0: none */
 };
 

@@ -137,6 +137,7 @@ int shm_start(struct shm *shm, int listen_fd)
 
 	if (r < 0)
 		return r;
+	shm_lapse_told(shm);
 	shm->running = true;
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (shm->spaces[i] && !shm->spaces[i]->broken)

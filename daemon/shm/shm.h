@@ -289,6 +289,7 @@ void shm_loss_over(struct shm *shm);     /* it did not come to that */
  * for, and have no lease. All other numbers of the core's are free by now.
  */
 void shm_lapse(struct shm *shm);
+void shm_lapse_told(struct shm *shm);    /* clients are there: whom a lapse before shm_start() concerned is told now */
 
 /* --- watch.c --- */
 

@@ -206,6 +206,8 @@ int rig_adopt(struct rig *r)
 	r->events[0] = 0;
 	r->wants = r->releases = 0;
 	e = start(r, false);
+	if (e == 0 && r->late)
+		shm_lapse(r->shm);
 	return e < 0 ? e : serve(r);
 }
 

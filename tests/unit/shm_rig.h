@@ -39,6 +39,7 @@ struct rig {
 	uint64_t yield_used;             /* as the last yield said */
 	bool yield_again, died;          /* what the last one said */
 	bool lost;                       /* grants say so */
+	bool late;                       /* when another daemon begins, the session is over */
 	char events[4096];               /* what shm told, a line each: "what space/name" */
 };
 

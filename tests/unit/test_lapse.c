@@ -2,6 +2,7 @@
 /* A lease that another node wants, and the end of a session, as the words of this node's segment see them. */
 #include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -516,6 +517,7 @@ static pid_t child_that_waits(void)
 	pid_t pid = fork();
 
 	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);        /* a test that fails leaves nobody behind */
 		pause();
 		_exit(0);
 	}
@@ -555,6 +557,43 @@ static void loss_signals_whoever_asked(void **state)
 	scene_done(&x);
 }
 
+/* No daemon was there when the session ended: its successor tells who held something, and nobody else. */
+static void lapse_before_a_restart_is_told_after_it(void **state)
+{
+	struct scene x;
+	struct rig_client c = { 0 };
+	struct peer p = { .fd = -1, .pidfd = -1, .pid = child_that_waits() };
+	int status, fd[2];
+	char byte[8];
+
+	(void)state;
+	scene_open(&x);
+	assert_int_equal(peer_pidfd(&p), 0);
+	assert_int_equal(client_new(x.r.shm, &p, 0, &c.c, &c.anchor), 0);
+	c.index = c.c->index;
+	uint32_t slot = rig_name(&x.r, &c, x.s, "k");
+	rig_want(x.s, slot);
+	rig_turn(&x.r);
+	assert_int_equal(client_onloss(c.c, x.r.shm, x.s, slot, SIGUSR1), 0);
+	assert_true(rig_take(x.s, slot, &c));
+	take(&x, &x.a);
+	assert_int_equal(hint_open(x.a.c, x.r.shm, x.s, x.slot, &fd[0]), 0);
+	assert_int_equal(hint_open(x.b.c, x.r.shm, x.s, x.slot, &fd[1]), 0);
+	x.r.late = true;
+	scene_again(&x);
+	assert_int_equal(read(fd[0], byte, sizeof byte), 1);
+	assert_true(read(fd[1], byte, sizeof byte) < 0);
+	assert_int_equal(waitpid(p.pid, &status, 0), p.pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+	scene_again(&x);
+	assert_true(read(fd[0], byte, sizeof byte) < 0);         /* once */
+	close(fd[0]);
+	close(fd[1]);
+	close(p.pidfd);
+	rig_client_end(&x.r, &c);
+	scene_done(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -579,6 +618,7 @@ int main(void)
 		STORY(death_is_said_again_after_a_restart, "a death is given back, or said again by the daemon's successor"),
 		STORY(burst_is_not_cut_short_by_an_earlier_wish, "a burst is not cut short by an earlier wish for the lease"),
 		STORY(restart_before_the_end_goes_on, "a restart keeps the deadline, and what is held"),
+		STORY(lapse_before_a_restart_is_told_after_it, "who held something when no daemon was there is told by the next"),
 		STORY(loss_signals_whoever_asked, "a loss kills whoever asked for that, and waits for the end"),
 	};
 
