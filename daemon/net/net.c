@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "links.h"
@@ -377,6 +378,19 @@ static int socket_listen(struct net *n, union address *a)
 	return fd;
 }
 
+/* What a daemon that was killed listened at the kernel may free a moment later than it says that the process has ended. */
+static int socket_listen_soon(struct net *n, union address *a)
+{
+	const struct timespec nap = { .tv_nsec = 50 * NSEC_PER_MSEC };
+	int fd = socket_listen(n, a);
+
+	for (int tries = 0; fd == -EADDRINUSE && tries < 20; tries++) {
+		nanosleep(&nap, NULL);
+		fd = socket_listen(n, a);
+	}
+	return fd;
+}
+
 int net_listen(struct net *n, const char *where, char *ret_why)
 {
 	struct listener *l = &n->listener[n->listeners];
@@ -391,7 +405,7 @@ int net_listen(struct net *n, const char *where, char *ret_why)
 	if (!n->keys && !address_loopback(&a))
 		return listen_why(ret_why, -EPERM, "Listen=%.64s is reachable from other machines, and there is neither Key= nor Cert=. dlock "
 				  "keygen makes a key.", where);
-	fd = socket_listen(n, &a);
+	fd = socket_listen_soon(n, &a);
 	/* No IPv6 in this kernel. */
 	if (fd == -EAFNOSUPPORT && *where == '*') {
 		a.in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = a.in6.sin6_port };
