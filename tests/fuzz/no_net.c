@@ -53,6 +53,12 @@ void net_send(struct net *n, uint64_t session, uint64_t conn, const void *bytes,
 	abort();
 }
 
+uint32_t net_backlog(const struct net *n)
+{
+	(void)n;
+	abort();
+}
+
 void net_link_event(struct net *n, const struct links_event *ev)
 {
 	(void)n, (void)ev;
