@@ -464,7 +464,7 @@ core_nsec_t session_next(const struct session *se)
 {
 	core_nsec_t at = 0;
 
-	if (se->state == SESSION_LAPSED && se->leaving && se->loss_done && !asking(se->asks, ASK_BEAT))
+	if (se->state == SESSION_LAPSED && se->leaving && se->loss_done && !asking(se->asks, ASK_BEAT) && !asking(se->asks, ASK_RECORD))
 		return se->beat_at ? se->beat_at : 1;
 	if (se->state < SESSION_BEATING || se->state > SESSION_LIVE)
 		return 0;
@@ -478,7 +478,7 @@ core_nsec_t session_next(const struct session *se)
 		earlier(&at, jeopardy_at(se));
 	if (!asking(se->asks, ASK_BEAT) && !se->condemned)
 		earlier(&at, se->beat_at);
-	if ((se->state == SESSION_ENROLLING || se->record_stale) && !asking(se->asks, ASK_RECORD))
+	if ((se->state == SESSION_ENROLLING || (se->state == SESSION_LIVE && se->record_stale)) && !asking(se->asks, ASK_RECORD))
 		earlier(&at, se->record_at ? se->record_at : 1);
 	return at;
 }

@@ -58,6 +58,10 @@ static void timer(struct sim *s, struct event *e)
 			node_defer(n, e);
 			return;
 		}
+		n->wakes = s->now - n->woken_at <= 10 ? n->wakes + 1 : 0;
+		n->woken_at = s->now;
+		if (n->wakes > 1000)
+			sim_no(s, "node %u wakes again and again, and does nothing", n->id);
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_TIMER });
 	}
 	sim_event_free(s, e);

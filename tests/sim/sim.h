@@ -199,6 +199,8 @@ struct node {
 	int64_t ppm;
 	uint64_t offset;
 	uint64_t timer;                  /* the number of the one that counts */
+	uint64_t woken_at;               /* by its timer ... */
+	unsigned wakes;                  /* ... so often at once */
 	uint64_t deadline;               /* published */
 	struct core_memory mem;
 	uint64_t session;
