@@ -191,7 +191,8 @@ static void conns_sweep(struct sim *s)
 	while ((c = *link)) {
 		uint64_t last = c->last[0] > c->last[1] ? c->last[0] : c->last[1];
 
-		if (c->broken && s->now > last + 10 * SEC) {
+		/* Where nothing has been said for long, both ends are still to hear that it is over. */
+		if (c->broken && s->now > (last > c->broken_at ? last : c->broken_at) + 10 * SEC) {
 			*link = c->next;
 			s->conn[c->number] = NULL;
 			late_free(s, c);
@@ -230,6 +231,7 @@ static void breaks(struct sim *s, struct event *e)
 void net_break(struct sim *s, struct conn *c)
 {
 	c->broken = true;
+	c->broken_at = s->now;
 	c->holds_back = s->faults && sim_chance(s, sim_flaps(s) ? 60 : 20);
 	s->linked[c->end[0]->id][c->end[1]->id] = s->linked[c->end[1]->id][c->end[0]->id] = false;
 	s->counts->breaks++;

@@ -240,6 +240,7 @@ struct conn {
 	uint64_t session[2];
 	bool broken, breaking, mute[2], cut[2];
 	uint64_t last[2];                /* to end i */
+	uint64_t broken_at;
 	bool holds_back;                 /* what is under way as it breaks arrives when the next one is up: */
 	struct event *late[2], **late_end[2];
 	uint64_t late_until[2];
