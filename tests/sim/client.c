@@ -237,9 +237,9 @@ static void take_token(struct sim *s, struct node *n, struct slot *sl, struct cl
 		return;
 	}
 	c->token = sl->range.first + sl->used++;
-	/* Others have taken the lock in between, as often as time allows. */
-	if (sim_chance(s, 10) && possible > sl->used)
-		sl->used = possible < last ? possible : last;
+	/* Others have taken the lock in between, as often as time allows; the last token but one is seen too. */
+	if (sim_chance(s, 10) && possible > sl->used && last > sl->used)
+		sl->used = possible < last - 1 ? possible : last - 1;
 }
 
 static void acquire(struct sim *s, struct node *n, unsigned i)
