@@ -46,6 +46,7 @@
 #define FAILOVER_GRACE_MS 300
 #define PORT 7999
 #define CANDIDATES 1000u
+#define SETTLE_MS 20000
 
 static struct shared {
 	uint32_t ready, go, stop, granted, left;
@@ -116,11 +117,16 @@ static void at_host(unsigned host)
 	setenv("DLOCK_RUN_DIR", town_run_dir(host), 1);
 }
 
-/* Opens names until one has a master that suits; it is left open, and named in `shared`. */
+/*
+ * Opens names until one has a master that suits; it is left open, and named in `shared`. A host that was killed masters
+ * again only some time after it is back.
+ */
 static dlock_t *open_mastered(unsigned host, bool (*suits)(unsigned master, unsigned host), const char *prefix)
 {
-	for (unsigned i = 0; i < CANDIDATES; i++) {
-		snprintf(shared->name, sizeof shared->name, "%s-%u", prefix, i);
+	uint64_t until = now_ns() + SETTLE_MS * MS;
+
+	for (unsigned i = 0; i < CANDIDATES || now_ns() < until; i++) {
+		snprintf(shared->name, sizeof shared->name, "%s-%u", prefix, i % CANDIDATES);
 		dlock_t *l = bench_open(shared->name);
 
 		if (suits(master_of(host, shared->name), host))
