@@ -99,10 +99,11 @@ static int record_find(struct fence_file *f, const char *key, size_t n, uint64_t
 
 	*ret = NULL;
 	for (unsigned i = 0; at; i++) {
+		if (at < FENCE_RECORDS_AT || at % sizeof(struct fence_record) || i == CHAIN_MAX ||
+		    at > FENCE_SIZE_MAX - sizeof(struct fence_record) - FENCE_KEY_MAX || !within(f, at, sizeof(struct fence_record)))
+			return -EBADMSG;
 		struct fence_record *r = (struct fence_record *)(f->map + at);
-
-		if (at < FENCE_RECORDS_AT || at % sizeof *r || at > FENCE_SIZE_MAX - sizeof *r - FENCE_KEY_MAX || i == CHAIN_MAX ||
-		    !within(f, at, sizeof *r) || r->key_len > FENCE_KEY_MAX || !within(f, at, sizeof *r + r->key_len))
+		if (r->key_len > FENCE_KEY_MAX || !within(f, at, sizeof *r + r->key_len))
 			return -EBADMSG;
 		if (r->hash == hash && r->key_len == n && !memcmp(r->key, key, n)) {
 			*ret = r;
