@@ -68,39 +68,20 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 {
 	epoch_look(c, &f->msg, s->now);
 	f->msg.to = c->cluster.session.self;
-	switch (f->msg.kind) {
-	case MSG_SYNC:
-	case MSG_CLAIM:
-	case MSG_RELEASE:
-	case MSG_HANDOVER:
-	case MSG_MARK:
-	case MSG_OBSERVE:
-	case MSG_KEEP:
+	switch (msg_receiver(f->msg.kind)) {
+	case MSG_TO_MASTER:
 		if (!p->listed || !((c->master.opening | c->master.open | c->master.raise) & shard_bit(f->msg.shard)))
 			return 0;
 		return to_master(c, &f->msg, s);
-	case MSG_ARRIVE:
-	case MSG_ASK:
-	case MSG_PAST:
+	case MSG_TO_MEMBER:
+		member_receive(&c->member, &f->msg, s);
+		return 0;
+	case MSG_TO_BARRIER_MASTER:
 		if (p->listed)
 			barriers_master_receive(&c->barriers, &f->msg, s);
 		return 0;
-	case MSG_ENROL:
-	case MSG_ANNOUNCE:
-	case MSG_GO:
-	case MSG_ANSWER:
+	case MSG_TO_BARRIER_MEMBER:
 		barriers_member_receive(&c->barriers, &f->msg, s);
-		return 0;
-	case MSG_GRANT:
-	case MSG_REFUSED:
-	case MSG_RELEASED:
-	case MSG_STAMP:
-	case MSG_REVOKE:
-	case MSG_LIMIT:
-	case MSG_NEWS:
-	case MSG_OBSERVED:
-	case MSG_REIGN:
-		member_receive(&c->member, &f->msg, s);
 		return 0;
 	}
 	return 0;

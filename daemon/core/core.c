@@ -274,36 +274,17 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 static void message_deliver(struct core *c, const struct msg *msg, struct step *s)
 {
 	core_assert(msg_peer_same(msg->to, c->member.self));
-	switch (msg->kind) {
-	case MSG_SYNC:
-	case MSG_CLAIM:
-	case MSG_RELEASE:
-	case MSG_HANDOVER:
-	case MSG_MARK:
-	case MSG_OBSERVE:
-	case MSG_KEEP:
+	switch (msg_receiver(msg->kind)) {
+	case MSG_TO_MASTER:
 		master_receive(&c->master, msg, s);
 		return;
-	case MSG_GRANT:
-	case MSG_REFUSED:
-	case MSG_RELEASED:
-	case MSG_STAMP:
-	case MSG_REVOKE:
-	case MSG_LIMIT:
-	case MSG_NEWS:
-	case MSG_OBSERVED:
-	case MSG_REIGN:
+	case MSG_TO_MEMBER:
 		member_receive(&c->member, msg, s);
 		return;
-	case MSG_ARRIVE:
-	case MSG_ASK:
-	case MSG_PAST:
+	case MSG_TO_BARRIER_MASTER:
 		barriers_master_receive(&c->barriers, msg, s);
 		return;
-	case MSG_ENROL:
-	case MSG_ANNOUNCE:
-	case MSG_GO:
-	case MSG_ANSWER:
+	case MSG_TO_BARRIER_MEMBER:
 		barriers_member_receive(&c->barriers, msg, s);
 		return;
 	}

@@ -43,17 +43,34 @@
 #include "base.h"
 #include "core.h"
 
+/* Each with who receives it. */
 #define MSG_KINDS(X)                                                                           \
-	X(SYNC) X(CLAIM) X(GRANT) X(REFUSED) X(RELEASE) X(RELEASED)                            \
-	X(STAMP) X(REVOKE) X(REIGN) X(HANDOVER) X(MARK) X(LIMIT)                              \
-	X(ARRIVE) X(ENROL) X(ANNOUNCE) X(GO) X(ASK) X(ANSWER) X(PAST)   \
-	X(OBSERVE) X(NEWS) X(OBSERVED) X(KEEP)
+	X(SYNC, MASTER) X(CLAIM, MASTER) X(GRANT, MEMBER) X(REFUSED, MEMBER)                   \
+	X(RELEASE, MASTER) X(RELEASED, MEMBER) X(STAMP, MEMBER) X(REVOKE, MEMBER)              \
+	X(REIGN, MEMBER) X(HANDOVER, MASTER) X(MARK, MASTER) X(LIMIT, MEMBER)                  \
+	X(ARRIVE, BARRIER_MASTER) X(ENROL, BARRIER_MEMBER) X(ANNOUNCE, BARRIER_MEMBER)         \
+	X(GO, BARRIER_MEMBER) X(ASK, BARRIER_MASTER) X(ANSWER, BARRIER_MEMBER)                 \
+	X(PAST, BARRIER_MASTER)                                                                \
+	X(OBSERVE, MASTER) X(NEWS, MEMBER) X(OBSERVED, MEMBER) X(KEEP, MASTER)
 
 enum msg_kind {
-#define X(name) MSG_##name,
+#define X(name, to) MSG_##name,
 	MSG_KINDS(X)
 #undef X
 };
+
+enum msg_receiver { MSG_TO_MASTER, MSG_TO_MEMBER, MSG_TO_BARRIER_MASTER, MSG_TO_BARRIER_MEMBER };
+
+static inline enum msg_receiver msg_receiver(enum msg_kind kind)
+{
+	static const uint8_t of[] = {
+#define X(name, to) [MSG_##name] = MSG_TO_##to,
+		MSG_KINDS(X)
+#undef X
+	};
+
+	return (enum msg_receiver)of[kind];
+}
 
 #define MSG_WEIGHT_ALL CORE_WEIGHT_ALL
 

@@ -570,7 +570,7 @@ void node_host_crash(struct sim *s, struct node *n, uint64_t span)
 static void frame_trace(struct sim *s, const struct node *n, const char *what, uint64_t conn, const void *bytes, uint32_t size)
 {
 	static const char *const names[] = {
-#define X(name) #name,
+#define X(name, to) #name,
 		MSG_KINDS(X)
 #undef X
 	};
