@@ -7,6 +7,7 @@
 
 #include <json-c/json.h>
 
+#include "proto/name.h"
 #include "varlink.h"
 
 #define BUF_FIRST 512            /* most calls and answers fit */
@@ -88,36 +89,9 @@ bool varlink_buf_next(struct varlink_buf *b, const char **ret, size_t *ret_lengt
 	return true;
 }
 
-/* The table of well-formed sequences of the Unicode standard (3.9, D92). */
 size_t varlink_utf8_length(const char *p, size_t n)
 {
-	const unsigned char *s = (const unsigned char *)p;
-	unsigned char low = 0x80, high = 0xbf;
-	size_t length;
-
-	if (n == 0)
-		return 0;
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] < 0xc2 || s[0] > 0xf4)
-		return 0;
-	length = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-	if (n < length)
-		return 0;
-	if (s[0] == 0xe0)
-		low = 0xa0;
-	else if (s[0] == 0xed)
-		high = 0x9f;
-	else if (s[0] == 0xf0)
-		low = 0x90;
-	else if (s[0] == 0xf4)
-		high = 0x8f;
-	if (s[1] < low || s[1] > high)
-		return 0;
-	for (size_t i = 2; i < length; i++)
-		if (s[i] < 0x80 || s[i] > 0xbf)
-			return 0;
-	return length;
+	return n ? utf8_sequence((const uint8_t *)p, n) : 0;
 }
 
 static bool text_valid(const char *p, size_t n)
