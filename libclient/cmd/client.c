@@ -293,6 +293,21 @@ int client_answer(struct client *c, struct json_object **ret, bool *ret_continue
 	return 0;
 }
 
+int client_ask(const char *method, struct json_object *parameters, struct json_object **ret)
+{
+	struct client c;
+	int r = client_open(&c);
+
+	if (r == 0)
+		r = client_call(&c, method, parameters, false);
+	else
+		json_object_put(parameters);
+	if (r == 0)
+		r = client_answer(&c, ret, NULL);
+	client_close(&c);
+	return r;
+}
+
 struct json_object *field(struct json_object *o, const char *key)
 {
 	struct json_object *value = NULL;

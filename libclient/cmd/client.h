@@ -50,6 +50,9 @@ int client_call(struct client *c, const char *method, struct json_object *parame
 /* The parameters of the next answer; an error in it ends the command with a fitting code. */
 int client_answer(struct client *c, struct json_object **ret, bool *ret_continues);
 
+/* Opens, calls once, and closes. Takes parameters over; *ret is the answer's, untouched unless 0 is returned. */
+int client_ask(const char *method, struct json_object *parameters, struct json_object **ret);
+
 /* Fields of JSON objects: "" or 0 where there is none. */
 struct json_object *field(struct json_object *o, const char *key);
 const char *field_text(struct json_object *o, const char *key);

@@ -37,20 +37,15 @@ static const struct action *action_find(const char *name)
 static int node_call(const struct action *a)
 {
 	struct json_object *parameters = NULL, *answer;
-	struct client c;
-	int r = client_open(&c);
+	int r;
 
-	if (r == 0 && a->off) {
+	if (a->off) {
 		parameters = json_object_new_object();
 		json_object_object_add(parameters, "off", json_object_new_boolean(true));
 	}
-	if (r == 0)
-		r = client_call(&c, a->method, parameters, false);
-	if (r == 0)
-		r = client_answer(&c, &answer, NULL);
+	r = client_ask(a->method, parameters, &answer);
 	if (r == 0)
 		json_object_put(answer);
-	client_close(&c);
 	return r;
 }
 

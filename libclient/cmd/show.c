@@ -48,27 +48,19 @@ int cmd_show(int argc, char **argv)
 	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1 };
 	struct json_object *parameters, *answer;
 	struct options o;
-	struct client c;
 	int r;
 
 	if (options_parse(argc, argv, &usage, &o, &r) < 0)
 		return r;
-	r = client_open(&c);
-	if (r != 0)
-		return r;
 	parameters = json_object_new_object();
 	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
-	r = client_call(&c, "io.dlock.ShowName", parameters, false);
-	if (r == 0)
-		r = client_answer(&c, &answer, NULL);
-	if (r == 0) {
-		if (o.json)
-			print_json(field(answer, "name"));
-		else
-			show(field(answer, "name"));
-		json_object_put(answer);
-		r = print_done();
-	}
-	client_close(&c);
-	return r;
+	r = client_ask("io.dlock.ShowName", parameters, &answer);
+	if (r != 0)
+		return r;
+	if (o.json)
+		print_json(field(answer, "name"));
+	else
+		show(field(answer, "name"));
+	json_object_put(answer);
+	return print_done();
 }

@@ -182,24 +182,17 @@ int cmd_status(int argc, char **argv)
 	static const struct options_usage usage = { .help = help };
 	struct json_object *answer;
 	struct options o;
-	struct client c;
 	int r;
 
 	if (options_parse(argc, argv, &usage, &o, &r) < 0)
 		return r;
-	r = client_open(&c);
-	if (r == 0)
-		r = client_call(&c, "io.dlock.GetStatus", NULL, false);
-	if (r == 0)
-		r = client_answer(&c, &answer, NULL);
-	if (r == 0) {
-		if (o.json)
-			print_json(answer);
-		else
-			show(answer);
-		json_object_put(answer);
-		r = print_done();
-	}
-	client_close(&c);
-	return r;
+	r = client_ask("io.dlock.GetStatus", NULL, &answer);
+	if (r != 0)
+		return r;
+	if (o.json)
+		print_json(answer);
+	else
+		show(answer);
+	json_object_put(answer);
+	return print_done();
 }
