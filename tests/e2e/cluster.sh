@@ -4,55 +4,11 @@
 # Three daemons on loopback ports, one etcd beneath them: locks across nodes, hand-overs, restarts, and what becomes of
 # holders whose node is lost. Hosts of their own, and networks that break, are in tests/cluster.
 
-set -u
-export LC_ALL=C.UTF-8
-dlock=${DLOCK:?} dir=$(mktemp -d /dev/shm/dlock-cluster.XXXXXX)
-ttl=3 base=$((20000 + $$ % 20000)) n=0 failed=0
-declare -A daemon
+. "${srctree:?}/tests/e2e/nodes.sh"
+ttl=3
 
-finish() {
-	kill -CONT "${daemon[@]}" 2>/dev/null
-	kill -KILL "${daemon[@]}" "$etcd" $(jobs -p) 2>/dev/null
-	wait 2>/dev/null
-	rm -rf "$dir"
-}
-trap finish EXIT
-
-ok() {           # ok STATUS TITLE
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n - $2"
-		return
-	fi
-	echo "not ok $n - $2"
-	failed=1
-	for i in 1 2 3; do tail -n 12 "$dir/$i/log" | sed "s/^/# node $i: /"; done
-}
-
-us() { echo "${EPOCHREALTIME/[.,]/}"; }
-
-# until_true SECONDS COMMAND...
-until_true() {
-	local end=$(($(us) + $1 * 1000000))
-	shift
-	while ! "$@"; do
-		[ "$(us)" -lt "$end" ] || return 1
-		sleep 0.02
-	done
-}
-
-on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$dlock" "${@:2}"; }
-
-# In sessions of their own: where what is stopped is in ours, the end of another process can bring us SIGHUP.
-start() {
-	setsid "${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
-	daemon[$1]=$!
-}
-
-members() { on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"'; }
 four() { [ "$(members 1)" = 4 ]; }
-all_there() { [ "$(members "$1")" = 3 ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
-said() { grep -q "$2" "$dir/$1/log"; }
+all_there() { there "$1" 3; }
 
 # holder NODE NAME FILE: runs until it is ended; FILE has the last moment at which it lived, in microseconds.
 holder() {
@@ -71,16 +27,8 @@ margin() {
 	[ "$us" -gt 0 ] && [ "$(cat "$2.token")" -gt "$(cat "$1.token")" ]
 }
 
-for i in 1 2 3; do
-	mkdir -p "$dir/$i"
-	printf '[Node]\nName=n%d\nListen=127.0.0.1:%d\n[Cluster]\nName=test\nStore=etcd://127.0.0.1:%d/dlock\nTTL=%ds\n' \
-		"$i" $((base + i)) $((base + 10)) $ttl >"$dir/$i/dlockd.conf"
-done
-url=http://127.0.0.1
-setsid etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
-	--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \
-	--initial-cluster e=$url:$((base + 11)) --unsafe-no-fsync --log-level error >"$dir/etcd.log" 2>&1 &
-etcd=$!
+for i in 1 2 3; do configure $i n$i ${ttl}s; done
+etcd_start
 
 # Before the store is there: it waits, and says why.
 start 1

@@ -3,55 +3,7 @@
 #
 # What operators get wrong: nodes whose settings do not fit together. Each is noticed, said, and harms nobody else.
 
-set -u
-export LC_ALL=C.UTF-8
-dlock=${DLOCK:?} dir=$(mktemp -d /dev/shm/dlock-operator.XXXXXX)
-base=$((20000 + $$ % 20000)) n=0 failed=0
-declare -A daemon
-
-finish() {
-	kill -KILL "${daemon[@]}" "$etcd" 2>/dev/null
-	wait 2>/dev/null
-	rm -rf "$dir"
-}
-trap finish EXIT
-
-ok() {           # ok STATUS TITLE
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n - $2"
-		return
-	fi
-	echo "not ok $n - $2"
-	failed=1
-	for i in 1 2 3; do tail -n 12 "$dir/$i/log" 2>/dev/null | sed "s/^/# node $i: /"; done
-}
-
-us() { echo "${EPOCHREALTIME/[.,]/}"; }
-
-# until_true SECONDS COMMAND...
-until_true() {
-	local end=$(($(us) + $1 * 1000000))
-	shift
-	while ! "$@"; do
-		[ "$(us)" -lt "$end" ] || return 1
-		sleep 0.05
-	done
-}
-
-on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$dlock" "${@:2}"; }
-
-# configure NODE NAME TTL
-configure() {
-	mkdir -p "$dir/$1"
-	printf '[Node]\nName=%s\nListen=127.0.0.1:%d\n[Cluster]\nName=test\nStore=etcd://127.0.0.1:%d/dlock\nTTL=%s\n' \
-		"$2" $((base + $1)) $((base + 10)) "$3" >"$dir/$1/dlockd.conf"
-}
-
-start() {
-	"${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
-	daemon[$1]=$!
-}
+. "${srctree:?}/tests/e2e/nodes.sh"
 
 stop() {
 	kill -TERM "${daemon[$1]}"
@@ -59,17 +11,7 @@ stop() {
 	unset "daemon[$1]"
 }
 
-there() { [ "$(on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"')" = "$2" ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
-said() { grep -qs "$2" "$dir/$1/log"; }
 status_says() { on "$1" status 2>&1 | grep -q "$2"; }
-
-url=http://127.0.0.1
-etcd_start() {
-	etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
-		--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \
-		--initial-cluster e=$url:$((base + 11)) --unsafe-no-fsync --log-level error >>"$dir/etcd.log" 2>&1 &
-	etcd=$!
-}
 
 etcd_start
 configure 1 n1 2s

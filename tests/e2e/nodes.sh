@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# To be sourced: some daemons on loopback ports with one etcd beneath them, all in $dir, which goes with the test. Node N
+# listens at port $base + N. Results are counted in $n and $failed.
+
+set -u
+export LC_ALL=C.UTF-8
+dlock=${DLOCK:?} dir=$(mktemp -d /dev/shm/dlock-nodes.XXXXXX)
+base=$((20000 + $$ % 20000)) n=0 failed=0 etcd=
+declare -A daemon
+
+finish() {
+	kill -CONT "${daemon[@]}" 2>/dev/null
+	kill -KILL "${daemon[@]}" "$etcd" $(jobs -p) 2>/dev/null
+	wait 2>/dev/null
+	rm -rf "$dir"
+}
+trap finish EXIT
+
+ok() {           # ok STATUS TITLE
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n - $2"
+		return
+	fi
+	echo "not ok $n - $2"
+	failed=1
+	for i in 1 2 3; do tail -n 12 "$dir/$i/log" 2>/dev/null | sed "s/^/# node $i: /"; done
+}
+
+us() { echo "${EPOCHREALTIME/[.,]/}"; }
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local end=$(($(us) + $1 * 1000000))
+	shift
+	while ! "$@"; do
+		[ "$(us)" -lt "$end" ] || return 1
+		sleep 0.02
+	done
+}
+
+on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$dlock" "${@:2}"; }
+
+# configure NODE NAME TTL
+configure() {
+	mkdir -p "$dir/$1"
+	printf '[Node]\nName=%s\nListen=127.0.0.1:%d\n[Cluster]\nName=test\nStore=etcd://127.0.0.1:%d/dlock\nTTL=%s\n' \
+		"$2" $((base + $1)) $((base + 10)) "$3" >"$dir/$1/dlockd.conf"
+}
+
+# In sessions of their own: where what is stopped is in ours, the end of another process can bring us SIGHUP.
+start() {
+	setsid "${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
+	daemon[$1]=$!
+}
+
+etcd_start() {
+	local url=http://127.0.0.1
+
+	setsid etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
+		--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \
+		--initial-cluster e=$url:$((base + 11)) --unsafe-no-fsync --log-level error >>"$dir/etcd.log" 2>&1 &
+	etcd=$!
+}
+
+members() { on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"'; }
+
+# there NODE COUNT: it is in the cluster, and so many nodes are.
+there() { [ "$(members "$1")" = "$2" ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
+said() { grep -qs "$2" "$dir/$1/log"; }
