@@ -55,6 +55,18 @@ static bool heard_soon(unsigned from, unsigned to)
 	return false;
 }
 
+/* Of some datagrams one takes less than it could on the slow cable; the machine may have other work for the rest. */
+static bool fast(unsigned from, unsigned to)
+{
+	for (unsigned tries = 0; tries < 10; tries++) {
+		uint64_t before = now_ns();
+
+		if (heard(from, to) && now_ns() - before < 20 * MS)
+			return true;
+	}
+	return false;
+}
+
 int main(void)
 {
 	harness_begin(60);
@@ -80,7 +92,6 @@ int main(void)
 	ok(now_ns() - before >= 30 * MS, "late: after %llu ms", (unsigned long long)((now_ns() - before) / MS));
 	lab_heal();
 	heard_soon(1, 2);
-	before = now_ns();
-	ok(heard(1, 2) && now_ns() - before < 20 * MS, "healed, it is fast again");
+	ok(fast(1, 2), "healed, it is fast again");
 	return harness_end();
 }
