@@ -17,10 +17,9 @@
 #include <unistd.h>
 
 #include "../e2e/harness.h"
+#include "etcd.h"
 
 #define READY_MS 20000
-#define STORE_PORT 2379
-#define STORE_PEER_PORT 2380
 
 /* What a host's daemon keeps: a file system of its own in memory, which can be full. */
 #define DISK_OPTIONS "size=64m"
@@ -60,36 +59,12 @@ static void await_end(pid_t pid)
 
 /* --- The store --- */
 
-/* Members find one another by this; it is the same for all, and so is the order. */
-static void members_text(char *ret, size_t n)
-{
-	size_t at = 0;
-
-	for (unsigned i = 0; i < TOWN_STORES; i++)
-		at += (size_t)snprintf(ret + at, n - at, "%ss%u=http://%s:%d", i ? "," : "", i, lab_address(store_host(i)), STORE_PEER_PORT);
-}
-
 void store_begin(unsigned i)
 {
-	char name[8], dir[80], client[64], peer[64], all[300];
-	const char *address = lab_address(store_host(i));
-	/* An elder etcd calls an architecture unsupported that it has since come to support. */
-	char *environment[] = { "ETCD_UNSUPPORTED_ARCH=arm64", NULL };
+	char *more[] = { "--heartbeat-interval", "50", "--election-timeout", "500", "--pre-vote=true", NULL };
 
-	if (town.store[i])
-		return;
-	snprintf(name, sizeof name, "s%u", i);
-	snprintf(dir, sizeof dir, "%s/s%u", harness.dir, i);
-	snprintf(client, sizeof client, "http://%s:%d", address, STORE_PORT);
-	snprintf(peer, sizeof peer, "http://%s:%d", address, STORE_PEER_PORT);
-	members_text(all, sizeof all);
-	char *argv[] = {
-		"etcd", "--name", name, "--data-dir", dir, "--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
-		"--initial-cluster-state", "new", "--initial-cluster-token", "lab", "--heartbeat-interval", "50",
-		"--election-timeout", "500", "--pre-vote=true", "--unsafe-no-fsync", NULL };
-	lab_pin((int)i);
-	town.store[i] = lab_spawn(store_host(i), town_log("store", i), argv, environment);
+	if (!town.store[i])
+		town.store[i] = etcd_member_begin("s", store_host(0), i, town_log("store", i), more);
 }
 
 void store_kill(unsigned i)
@@ -107,7 +82,7 @@ static bool store_answers(void)
 	char command[200];
 
 	snprintf(command, sizeof command, "ETCDCTL_API=3 etcdctl --dial-timeout=1s --command-timeout=1s --endpoints=%s:%d get x",
-		 lab_address(store_host(0)), STORE_PORT);
+		 lab_address(store_host(0)), ETCD_PORT);
 	char *argv[] = { "sh", "-c", command, NULL };
 	pid_t pid = lab_spawn(store_host(0), town_log("etcdctl", 0), argv, NULL);
 	int status;
@@ -203,7 +178,7 @@ static void configure(unsigned host)
 	fprintf(f, "[Node]\nName=h%u\nListen=%s:7420\n[Cluster]\nName=lab\nTTL=%ums\nKey=%s/key\nStore=etcd://", host,
 		lab_address(host), town.ttl_ms, harness.dir);
 	for (unsigned i = 0; i < TOWN_STORES; i++)
-		fprintf(f, "%s%s:%d", i ? "," : "", lab_address(store_host(i)), STORE_PORT);
+		fprintf(f, "%s%s:%d", i ? "," : "", lab_address(store_host(i)), ETCD_PORT);
 	fprintf(f, "/lab\n%s", more_lines);
 	fclose(f);
 }
@@ -335,7 +310,7 @@ static void ttl_change(unsigned ttl_ms)
 	int status;
 
 	nap_ns(town.ttl_ms * MS);
-	snprintf(command, sizeof command, "ETCDCTL_API=3 etcdctl --endpoints=%s:%d del /lab/lab/terms", lab_address(store_host(0)), STORE_PORT);
+	snprintf(command, sizeof command, "ETCDCTL_API=3 etcdctl --endpoints=%s:%d del /lab/lab/terms", lab_address(store_host(0)), ETCD_PORT);
 	char *argv[] = { "sh", "-c", command, NULL };
 	pid_t pid = lab_spawn(store_host(0), town_log("etcdctl", 0), argv, NULL);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A whole cluster in a lab: hosts 1 .. n run a daemon and clients, the next STORE_MEMBERS an etcd each.
+ * A whole cluster in a lab: hosts 1 .. n run a daemon and clients, the next TOWN_STORES an etcd each.
  *
  * Host i's daemon keeps everything in harness.dir/h<i>; what programs say is in harness.dir/log.*. All of it goes with the
  * test. Whoever is killed or frozen here is known here, so that town_mend() can bring everything back.
@@ -12,9 +12,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define TOWN_STORES 3
+#define TOWN_STORES ETCD_MEMBERS
 #define TOWN_HOSTS_MAX (LAB_HOSTS_MAX - TOWN_STORES)
 
+#include "etcd.h"
 #include "lab.h"
 
 struct town {

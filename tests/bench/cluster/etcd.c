@@ -7,13 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../cluster/etcd.h"
 #include "../../cluster/lab.h"
 #include "../../e2e/harness.h"
 #include "rival.h"
-
-#define PORT 2379
-#define PEER_PORT 2380
-#define MEMBERS 3
 
 struct client {
 	CURL *curl;
@@ -29,31 +26,12 @@ static const char *missing(void)
 	return access("/usr/bin/etcd", X_OK) && access("/usr/local/bin/etcd", X_OK) ? "there is no etcd" : NULL;
 }
 
-static void serve_one(unsigned i)
-{
-	char name[8], dir[100], client[64], peer[64], all[300];
-	char *environment[] = { "ETCD_UNSUPPORTED_ARCH=arm64", NULL };
-	size_t at = 0;
-
-	snprintf(name, sizeof name, "r%u", i);
-	snprintf(dir, sizeof dir, "%s/rival-etcd%u", harness.dir, i);
-	snprintf(client, sizeof client, "http://%s:%d", lab_address(HOST_MEMBERS + i), PORT);
-	snprintf(peer, sizeof peer, "http://%s:%d", lab_address(HOST_MEMBERS + i), PEER_PORT);
-	for (unsigned k = 0; k < MEMBERS; k++)
-		at += (size_t)snprintf(all + at, sizeof all - at, "%sr%u=http://%s:%d", k ? "," : "", k, lab_address(HOST_MEMBERS + k), PEER_PORT);
-	char *argv[] = { "etcd", "--name", name, "--data-dir", dir, "--listen-client-urls", client, "--advertise-client-urls", client,
-			 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
-			 "--initial-cluster-token", "rival", "--unsafe-no-fsync", NULL };
-	lab_pin((int)i);
-	lab_spawn(HOST_MEMBERS + i, rival_log("etcd", i), argv, environment);
-}
-
 static void serve(void)
 {
-	for (unsigned i = 0; i < MEMBERS; i++)
-		serve_one(i);
-	for (unsigned i = 0; i < MEMBERS; i++)
-		rival_await_port(HOST_MEMBERS + i, PORT, 20000);
+	for (unsigned i = 0; i < ETCD_MEMBERS; i++)
+		etcd_member_begin("r", HOST_MEMBERS, i, rival_log("etcd", i), NULL);
+	for (unsigned i = 0; i < ETCD_MEMBERS; i++)
+		rival_await_port(HOST_MEMBERS + i, ETCD_PORT, 20000);
 	sleep(2);                                /* a leader */
 }
 
@@ -120,7 +98,7 @@ static void *connect_to(unsigned host)
 	struct client *c = calloc(1, sizeof *c);
 
 	c->curl = curl_easy_init();
-	snprintf(c->url, sizeof c->url, "http://%s:%d", lab_address(HOST_MEMBERS + host % MEMBERS), PORT);
+	snprintf(c->url, sizeof c->url, "http://%s:%d", lab_address(HOST_MEMBERS + host % ETCD_MEMBERS), ETCD_PORT);
 	curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, on_bytes);
 	curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
 	curl_easy_setopt(c->curl, CURLOPT_TCP_NODELAY, 1L);
