@@ -296,49 +296,68 @@ static void test_stopped_heir(void)
 
 /* --- Time-outs and cancels that meet the grant --- */
 
+struct edge {
+	struct look look;
+	int error;                       /* of a wait that does not get it */
+	long refused, got;
+};
+
+/* A wait that may end with `error` just when the holder posts, every other time with another behind it. */
+static void edge_turn(struct edge *e, actor_fn wait, uint64_t arg, uint64_t post_at)
+{
+	struct look *l = &e->look;
+	struct result r, r2 = { .r = -1 };
+	bool came;
+
+	hold();
+	actor_send(&first, wait, arg, NULL);
+	if (l->turns % 2)
+		actor_send(&second, act_pass, 0, NULL);
+	while (now_ns() < post_at)
+		;
+	actor_do(&holder, act_post, 0, NULL);
+	l->since_ns = now_ns();
+	if (!actor_result(&first, 1000, &r))
+		give_up("a wait that may end with %s ends", strerrorname_np(e->error));
+	if (r.r == 0) {
+		e->got++;
+		if (actor_do(&first, act_check, 0, NULL).r || actor_do(&first, act_post, 0, NULL).r)
+			l->wrong++;
+	} else if (r.r == e->error) {
+		e->refused++;
+		if (actor_do(&first, act_check, 0, NULL).r != EPERM)
+			l->wrong++;
+	} else {
+		l->wrong++;
+	}
+	if (l->turns % 2) {
+		came = actor_result(&second, 3000, &r2);
+		judge(l, "the one behind", came, &r2);
+	}
+	saw(&r);
+	next_passes(l);
+	l->turns++;
+}
+
+static bool both_sides(const struct edge *e)
+{
+	note("%ld ended with %s, %ld got it", e->refused, strerrorname_np(e->error), e->got);
+	return e->refused > e->look.turns / 20 && e->got > e->look.turns / 20;
+}
+
 static void test_timeouts(void)
 {
-	struct look l = { 0 };
-	long timed_out = 0, got = 0;
+	struct edge e = { .error = ETIMEDOUT };
 
-	for (; l.turns < TURNS * 3; l.turns++) {
+	while (e.look.turns < TURNS * 3) {
 		uint64_t at = now_ns() + 2 * MS;
 		int64_t off = (int64_t)random_below(400) - 200;
-		struct result r, r2 = { .r = -1 };
-		bool came;
 
-		hold();
 		/* The post comes at the moment when the time is over, give or take 200 µs. */
-		actor_send(&first, act_timed, at, NULL);
-		if (l.turns % 2)
-			actor_send(&second, act_pass, 0, NULL);
-		while (now_ns() + 20 * (MS / 1000) < at + (uint64_t)(off * (int64_t)(MS / 1000)))
-			;
-		actor_do(&holder, act_post, 0, NULL);
-		l.since_ns = now_ns();
-		if (!actor_result(&first, 1000, &r))
-			give_up("a wait until a time ends");
-		if (r.r == 0) {
-			got++;
-			if (actor_do(&first, act_check, 0, NULL).r || actor_do(&first, act_post, 0, NULL).r)
-				l.wrong++;
-		} else if (r.r == ETIMEDOUT) {
-			timed_out++;
-			if (actor_do(&first, act_check, 0, NULL).r != EPERM)
-				l.wrong++;
-		} else {
-			l.wrong++;
-		}
-		if (l.turns % 2) {
-			came = actor_result(&second, 3000, &r2);
-			judge(&l, "the one behind", came, &r2);
-		}
-		saw(&r);
-		next_passes(&l);
+		edge_turn(&e, act_timed, at, at - 20 * (MS / 1000) + (uint64_t)(off * (int64_t)(MS / 1000)));
 	}
-	note("%ld timed out, %ld got it", timed_out, got);
-	ok(timed_out > l.turns / 20 && got > l.turns / 20, "times out on both sides of the grant");
-	told(&l, "a time that is over at the moment of the grant leaves nothing behind");
+	ok(both_sides(&e), "times out on both sides of the grant");
+	told(&e.look, "a time that is over at the moment of the grant leaves nothing behind");
 }
 
 static void *cancel_later(void *arg)
@@ -366,45 +385,15 @@ static int wait_cancelled(struct stage *s, uint64_t seed)
 
 static void test_cancels(void)
 {
-	struct look l = { 0 };
-	long cancelled = 0, got = 0;
+	struct edge e = { .error = ECANCELED };
 
-	for (; l.turns < TURNS * 2; l.turns++) {
+	while (e.look.turns < TURNS * 2) {
 		uint64_t at = now_ns() + (1500 + random_below(400)) * (MS / 1000);
-		struct result r, r2 = { .r = -1 };
-		bool came;
 
-		hold();
-		actor_send(&first, wait_cancelled, random_below(1 << 30), NULL);
-		if (l.turns % 2)
-			actor_send(&second, act_pass, 0, NULL);
-		while (now_ns() < at)
-			;
-		actor_do(&holder, act_post, 0, NULL);
-		l.since_ns = now_ns();
-		if (!actor_result(&first, 1000, &r))
-			give_up("a wait that is cancelled ends");
-		if (r.r == 0) {
-			got++;
-			if (actor_do(&first, act_check, 0, NULL).r || actor_do(&first, act_post, 0, NULL).r)
-				l.wrong++;
-		} else if (r.r == ECANCELED) {
-			cancelled++;
-			if (actor_do(&first, act_check, 0, NULL).r != EPERM)
-				l.wrong++;
-		} else {
-			l.wrong++;
-		}
-		if (l.turns % 2) {
-			came = actor_result(&second, 3000, &r2);
-			judge(&l, "the one behind", came, &r2);
-		}
-		saw(&r);
-		next_passes(&l);
+		edge_turn(&e, wait_cancelled, random_below(1 << 30), at);
 	}
-	note("%ld cancelled, %ld got it", cancelled, got);
-	ok(cancelled > l.turns / 20 && got > l.turns / 20, "cancels on both sides of the grant");
-	told(&l, "a cancel at the moment of the grant leaves nothing behind");
+	ok(both_sides(&e), "cancels on both sides of the grant");
+	told(&e.look, "a cancel at the moment of the grant leaves nothing behind");
 }
 
 int main(int argc, char **argv)
