@@ -38,6 +38,17 @@ static bool of_this_life(const struct event *e)
 	return e->node->client[e->a].generation == e->b;
 }
 
+/* The client goes on with it; else it is void, or comes later. `still`: what it is about is so still. It is not the caller's any more. */
+static bool taken(struct sim *s, struct event *e, bool still)
+{
+	bool good = of_this_life(e) && e->node->host && still;
+
+	if (good && postponed(s, e))
+		return false;
+	sim_event_free(s, e);
+	return good;
+}
+
 /* --- What a slot has and needs --- */
 
 static uint32_t weight_of(const struct client *c)
@@ -178,13 +189,8 @@ static void held(struct sim *s, struct event *e)
 	struct client *c = &n->client[i];
 	struct slot *sl = &n->slot[c->name];
 
-	if (!of_this_life(e) || !n->host) {
-		sim_event_free(s, e);
+	if (!taken(s, e, true))
 		return;
-	}
-	if (postponed(s, e))
-		return;
-	sim_event_free(s, e);
 	if (elect_frozen(s))
 		return;
 	if (c->mode == EXCLUSIVE && !c->lost)
@@ -576,13 +582,8 @@ static void give_up(struct sim *s, struct event *e)
 	struct node *n = e->node;
 	unsigned i = (unsigned)e->a;
 
-	if (!of_this_life(e) || !n->host || n->client[i].state != WAITING || !s->faults) {
-		sim_event_free(s, e);
+	if (!taken(s, e, n->client[i].state == WAITING && s->faults))
 		return;
-	}
-	if (postponed(s, e))
-		return;
-	sim_event_free(s, e);
 	struct slot *sl = &n->slot[n->client[i].name];
 	queue_remove(sl, i);
 	sl->dirty = true;
@@ -634,13 +635,8 @@ static void think(struct sim *s, struct event *e)
 	unsigned i = (unsigned)e->a;
 	struct client *c = &n->client[i];
 
-	if (!of_this_life(e) || !n->host) {
-		sim_event_free(s, e);
+	if (!taken(s, e, true))
 		return;
-	}
-	if (postponed(s, e))
-		return;
-	sim_event_free(s, e);
 	if (elect_frozen(s))
 		return;
 	if (s->faults && sim_chance(s, 8))

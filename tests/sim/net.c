@@ -267,14 +267,8 @@ static void delivered(struct sim *s, struct event *e)
 	struct node *n = e->node;
 	struct conn *c = conn_find(s, e->a);
 
-	if (!c || n->generation != e->generation) {
-		sim_event_free(s, e);
+	if (!node_takes(s, e, c))
 		return;
-	}
-	if (!node_ready(s, n)) {
-		node_defer(n, e);
-		return;
-	}
 	if (!e->b && c->late_until[side(c, n)] >= s->now) {
 		struct event *again = sim_after(s, ++c->late_until[side(c, n)] - s->now, delivered, n, e->a, 1);
 

@@ -45,6 +45,18 @@ void node_inbox(struct sim *s, struct node *n)
 	}
 }
 
+bool node_takes(struct sim *s, struct event *e, bool still)
+{
+	if (e->node->generation != e->generation || !still) {
+		sim_event_free(s, e);
+		return false;
+	}
+	if (node_ready(s, e->node))
+		return true;
+	node_defer(e->node, e);
+	return false;
+}
+
 static void daemon_end(struct sim *s, struct node *n, bool adopted, uint64_t span);
 
 /* --- Actions --- */
@@ -53,47 +65,31 @@ static void timer(struct sim *s, struct event *e)
 {
 	struct node *n = e->node;
 
-	if (n->generation == e->generation && n->timer == e->number) {
-		if (!node_ready(s, n)) {
-			node_defer(n, e);
-			return;
-		}
-		n->wakes = s->now - n->woken_at <= 10 ? n->wakes + 1 : 0;
-		n->woken_at = s->now;
-		if (n->wakes > 1000)
-			sim_no(s, "node %u wakes again and again, and does nothing", n->id);
-		node_give(s, n, &(struct core_event){ .kind = CORE_EV_TIMER });
-	}
+	if (!node_takes(s, e, n->timer == e->number))
+		return;
+	n->wakes = s->now - n->woken_at <= 10 ? n->wakes + 1 : 0;
+	n->woken_at = s->now;
+	if (n->wakes > 1000)
+		sim_no(s, "node %u wakes again and again, and does nothing", n->id);
+	node_give(s, n, &(struct core_event){ .kind = CORE_EV_TIMER });
 	sim_event_free(s, e);
 }
 
 /* What is left of a step that the daemon has put off. */
 static void go_on(struct sim *s, struct event *e)
 {
-	struct node *n = e->node;
-
-	if (n->generation == e->generation) {
-		if (!node_ready(s, n)) {
-			node_defer(n, e);
-			return;
-		}
-		node_give(s, n, &(struct core_event){ .kind = CORE_EV_CONTINUE });
-	}
+	if (!node_takes(s, e, true))
+		return;
+	node_give(s, e->node, &(struct core_event){ .kind = CORE_EV_CONTINUE });
 	sim_event_free(s, e);
 }
 
 static void loss_done(struct sim *s, struct event *e)
 {
-	struct node *n = e->node;
-
-	if (n->generation == e->generation) {
-		if (!node_ready(s, n)) {
-			node_defer(n, e);
-			return;
-		}
-		n->loss_due = 0;
-		node_give(s, n, &(struct core_event){ .kind = CORE_EV_LOSS_DONE });
-	}
+	if (!node_takes(s, e, true))
+		return;
+	e->node->loss_due = 0;
+	node_give(s, e->node, &(struct core_event){ .kind = CORE_EV_LOSS_DONE });
 	sim_event_free(s, e);
 }
 

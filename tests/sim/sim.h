@@ -373,6 +373,11 @@ void node_give(struct sim *s, struct node *n, const struct core_event *ev);
 bool node_ready(const struct sim *s, const struct node *n);
 void node_inbox(struct sim *s, struct node *n);
 void node_defer(struct node *n, struct event *e);
+/*
+ * The daemon for which it was meant runs, and takes it now: e is the caller's still. Else it is void, which it is too unless `still`,
+ * or kept until the daemon goes on.
+ */
+bool node_takes(struct sim *s, struct event *e, bool still);
 
 /* client.c */
 void clients_start(struct sim *s, struct node *n);

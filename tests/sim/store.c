@@ -139,14 +139,8 @@ static void answered(struct sim *s, struct event *e)
 	struct node *n = e->node;
 	struct request *r = e->data;
 
-	if (n->generation != e->generation) {
-		sim_event_free(s, e);
+	if (!node_takes(s, e, true))
 		return;
-	}
-	if (!node_ready(s, n)) {
-		node_defer(n, e);
-		return;
-	}
 	struct core_event ev = { .kind = CORE_EV_STORE, .store = { .op = r->op, .error = r->error } };
 	struct core_record *list = calloc(r->found_n + 1, sizeof *list);
 
