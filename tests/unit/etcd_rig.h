@@ -35,7 +35,7 @@ struct etcd_bench {
 	struct store_why why;
 };
 
-/* false: no etcd is installed here. */
+/* false: no etcd is installed here, and the line of TAP that says so has been printed. */
 bool rig_possible(void);
 
 void rig_start(struct etcd_rig *r, int n, int flags);
@@ -51,6 +51,10 @@ int rig_asked(struct etcd_rig *r, const struct store *s);
 
 /* A prefix that nobody has used yet; with all members as hosts. */
 void etcd_bench_init(struct etcd_bench *b, struct etcd_rig *r);
+
+/* One of its own memory, NULL without; and cmocka's teardown, with that as the state. */
+struct etcd_bench *etcd_bench_new(struct etcd_rig *r);
+int etcd_bench_end(void **state);
 void etcd_bench_open(struct etcd_bench *b);
 void etcd_bench_close(struct etcd_bench *b);
 void etcd_pump(struct store_contract *c);
