@@ -299,27 +299,17 @@ void tell(const struct member *m, enum msg_kind kind, const struct lease *l, str
 	step_send(s, &msg);
 }
 
-static void tell_last(struct member *m, struct step *s)
+/* The first word to a master of one of these shards, or the last. */
+static void tell_edge(struct member *m, shard_set_t *of, struct msg msg, struct step *s)
 {
-	unsigned shard = (unsigned)__builtin_ctzll(m->syncing);
-	struct msg msg = {
-		.kind = MSG_SYNC, .last = true, .shard = (uint8_t)shard,
-		.from = m->self, .to = m->master[shard], .epoch = m->epoch[shard],
-	};
+	unsigned shard = (unsigned)__builtin_ctzll(*of);
 
-	m->syncing &= ~shard_bit(shard);
-	step_send(s, &msg);
-}
-
-static void tell_first(struct member *m, struct step *s)
-{
-	unsigned shard = (unsigned)__builtin_ctzll(m->beginning);
-	struct msg msg = {
-		.kind = MSG_SYNC, .flags = MSG_FLAG_FIRST, .shard = (uint8_t)shard,
-		.from = m->self, .to = m->master[shard], .epoch = m->epoch[shard],
-	};
-
-	m->beginning &= ~shard_bit(shard);
+	msg.kind = MSG_SYNC;
+	msg.shard = (uint8_t)shard;
+	msg.from = m->self;
+	msg.to = m->master[shard];
+	msg.epoch = m->epoch[shard];
+	*of &= ~shard_bit(shard);
 	step_send(s, &msg);
 }
 
@@ -328,11 +318,11 @@ bool member_work(struct member *m, struct step *s)
 	if (!m->syncing)
 		return false;
 	if (m->beginning) {
-		tell_first(m, s);
+		tell_edge(m, &m->beginning, (struct msg){ .flags = MSG_FLAG_FIRST }, s);
 		return true;
 	}
 	if (m->cursor / MEMBER_PIECE >= m->pieces_max) {
-		tell_last(m, s);
+		tell_edge(m, &m->syncing, (struct msg){ .last = true }, s);
 		return true;
 	}
 	if (!m->piece[m->cursor / MEMBER_PIECE].live) {
