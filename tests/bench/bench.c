@@ -22,6 +22,7 @@
 #define READY_NS   UINT64_C(10000000000)
 #define COUNT_FEW  2000
 #define COUNT_MANY 12000
+#define STRETCHES  100                   /* of a round, of either side */
 
 static FILE *rows;
 static char out_dir[4096];
@@ -166,6 +167,32 @@ void bench_rounds(const struct row *row, unsigned rounds, double (*dlock)(void *
 	bench_row(row, a, b, rounds);
 }
 
+static double stretch(bench_pairs pairs, void *arg, long n, uint64_t pause_ns)
+{
+	uint64_t begin = bench_ns();
+
+	while (pause_ns && bench_ns() - begin < pause_ns)
+		bench_relax();
+	begin = bench_ns();
+	pairs(arg, n);
+	return (double)(bench_ns() - begin) / (double)n;
+}
+
+void bench_alternate(const struct row *row, bench_pairs dlock, bench_pairs rival, void *arg, long n, uint64_t pause_ns)
+{
+	double a[ROUNDS], b[ROUNDS], d[STRETCHES], m[STRETCHES];
+
+	for (int round = -1; round < ROUNDS; round++) {          /* the first warms up */
+		for (unsigned i = 0; i < STRETCHES; i++) {
+			d[i] = stretch(dlock, arg, n, pause_ns);
+			m[i] = stretch(rival, arg, n, pause_ns);
+		}
+		a[round < 0 ? 0 : round] = bench_median(d, STRETCHES);
+		b[round < 0 ? 0 : round] = bench_median(m, STRETCHES);
+	}
+	bench_row(row, a, b, ROUNDS);
+}
+
 /* --- The machine --- */
 
 /* As it was at the start, before anything was pinned. */
@@ -265,6 +292,61 @@ void bench_await(const uint32_t *word)
 {
 	while (!__atomic_load_n(word, __ATOMIC_ACQUIRE))
 		usleep(50);
+}
+
+/* --- Crowds --- */
+
+static struct crowd {
+	uint32_t over __attribute__((aligned(64)));
+	uint32_t ready __attribute__((aligned(64)));
+	uint32_t go;
+	uint64_t n[CROWD_MAX];
+} *crowd;
+uint32_t *bench_crowd_ended;
+
+struct member {
+	uint64_t (*work)(unsigned i, void *arg);
+	void *arg;
+	unsigned i;
+};
+
+static void member_work(void *arg)
+{
+	const struct member *m = arg;
+
+	crowd->n[m->i] = m->work(m->i, m->arg);
+}
+
+void bench_crowd_go(void)
+{
+	__atomic_fetch_add(&crowd->ready, 1, __ATOMIC_ACQ_REL);
+	bench_await(&crowd->go);
+}
+
+uint64_t bench_crowd(unsigned processes, uint64_t ns, uint64_t (*work)(unsigned i, void *arg), void *arg, uint64_t *ret_ns)
+{
+	pid_t pid[CROWD_MAX];
+	uint64_t begin, n = 0;
+
+	if (!crowd) {
+		crowd = bench_shared(sizeof *crowd);
+		bench_crowd_ended = &crowd->over;
+	}
+	memset(crowd, 0, sizeof *crowd);
+	for (unsigned i = 0; i < processes; i++)
+		pid[i] = bench_fork(i, member_work, &(struct member){ work, arg, i });
+	while (__atomic_load_n(&crowd->ready, __ATOMIC_ACQUIRE) < processes)
+		usleep(100);
+	begin = bench_ns();
+	__atomic_store_n(&crowd->go, 1, __ATOMIC_RELEASE);
+	usleep((useconds_t)(ns / 1000));
+	__atomic_store_n(&crowd->over, 1, __ATOMIC_RELEASE);
+	*ret_ns = bench_ns() - begin;
+	for (unsigned i = 0; i < processes; i++)
+		bench_join(pid[i]);
+	for (unsigned i = 0; i < processes; i++)
+		n += crowd->n[i];
+	return n;
 }
 
 static bool daemon_answers(const char *dir)

@@ -51,6 +51,13 @@ void bench_row(const struct row *row, const double *dlock, const double *rival, 
 void bench_rounds(const struct row *row, unsigned rounds, double (*dlock)(void *arg),
 		  double (*rival)(void *arg), void *arg);
 
+/*
+ * What lasts nanoseconds is disturbed by anything: each round alternates many times between n pairs of dlock's and
+ * n of the rival's, and takes the medians, in nanoseconds a pair. pause_ns passes before each stretch of either.
+ */
+typedef void (*bench_pairs)(void *arg, long n);
+void bench_alternate(const struct row *row, bench_pairs dlock, bench_pairs rival, void *arg, long n, uint64_t pause_ns);
+
 double bench_median(const double *v, size_t n);
 
 /* Sorts v. p: 0 .. 1. */
@@ -101,6 +108,21 @@ void bench_join(pid_t pid);
 
 /* Sleeps until *word is no longer 0. */
 void bench_await(const uint32_t *word);
+
+/*
+ * So many processes at once, on the processors in turn. Each calls work(i, arg): it makes ready, calls bench_crowd_go(),
+ * goes on until bench_crowd_over(), which is after so many nanoseconds, and returns how often it did what
+ * it does. The sum of that; *ret_ns: in which time.
+ */
+#define CROWD_MAX 64
+uint64_t bench_crowd(unsigned processes, uint64_t ns, uint64_t (*work)(unsigned i, void *arg), void *arg, uint64_t *ret_ns);
+void bench_crowd_go(void);
+
+extern uint32_t *bench_crowd_ended;
+static inline bool bench_crowd_over(void)
+{
+	return __atomic_load_n(bench_crowd_ended, __ATOMIC_RELAXED);
+}
 
 /* A daemon in a directory of its own in memory; this process and its children attach to it. */
 struct bench_daemon {

@@ -14,7 +14,6 @@
 #include "bench.h"
 
 #define NAMES     64
-#define STRETCHES 100
 #define PAIRS     10000                  /* of a stretch */
 
 /* Mutexes on lines of their own, as dlock's words are. */
@@ -28,8 +27,10 @@ static struct cached {
 	unsigned names;                  /* a power of two */
 } cached = { .names = 1 };
 
-__attribute__((noinline)) static void pairs_dlock(const struct cached *c, long n)
+__attribute__((noinline)) static void pairs_dlock(void *arg, long n)
 {
+	const struct cached *c = arg;
+
 	for (long i = 0; i < n; i++) {
 		dlock_t *l = c->lock[i & (c->names - 1)];
 
@@ -38,8 +39,10 @@ __attribute__((noinline)) static void pairs_dlock(const struct cached *c, long n
 	}
 }
 
-__attribute__((noinline)) static void pairs_mutex(const struct cached *c, long n)
+__attribute__((noinline)) static void pairs_mutex(void *arg, long n)
 {
+	const struct cached *c = arg;
+
 	for (long i = 0; i < n; i++) {
 		pthread_mutex_t *m = &c->mutex[i & (c->names - 1)].m;
 
@@ -48,34 +51,15 @@ __attribute__((noinline)) static void pairs_mutex(const struct cached *c, long n
 	}
 }
 
-__attribute__((noinline)) static void pairs_nothing(const struct cached *c, long n)
+__attribute__((noinline)) static void pairs_nothing(void *arg, long n)
 {
+	const struct cached *c = arg;
+
 	for (long i = 0; i < n; i++) {
 		dlock_t *l = c->lock[i & (c->names - 1)];
 
 		__asm__ volatile("" : : "r"(l) : "memory");
 	}
-}
-
-static double ns_each(void (*pairs)(const struct cached *, long), const struct cached *c)
-{
-	uint64_t begin = bench_ns();
-
-	pairs(c, PAIRS);
-	return (double)(bench_ns() - begin) / PAIRS;
-}
-
-/* What lasts nanoseconds is disturbed by anything: each round alternates many times, and takes the medians. */
-static void round_both(const struct cached *c, double *ret_dlock, double *ret_mutex)
-{
-	double d[STRETCHES], m[STRETCHES];
-
-	for (unsigned i = 0; i < STRETCHES; i++) {
-		d[i] = ns_each(pairs_dlock, c);
-		m[i] = ns_each(pairs_mutex, c);
-	}
-	*ret_dlock = bench_median(d, STRETCHES);
-	*ret_mutex = bench_median(m, STRETCHES);
 }
 
 static void mutexes_make(struct cached *c)
@@ -114,7 +98,6 @@ static void measure(void *arg)
 {
 	static const char *const counts[2][2] = { { "dlock-1", "mutex-1" }, { "dlock-64", "mutex-64" } };
 	const struct row *row = arg;
-	double d[ROUNDS], m[ROUNDS];
 	struct row r = *row;
 	bool many = strstr(row->key, "64") != NULL;
 
@@ -122,10 +105,7 @@ static void measure(void *arg)
 	locks_open(&cached);
 	for (int i = 0; i < 2; i++)
 		r.instructions[i] = bench_instructions(counts[many][i]);
-	round_both(&cached, &d[0], &m[0]);               /* warms up */
-	for (unsigned i = 0; i < ROUNDS; i++)
-		round_both(&cached, &d[i], &m[i]);
-	bench_row(&r, d, m, ROUNDS);
+	bench_alternate(&r, pairs_dlock, pairs_mutex, &cached, PAIRS, 0);
 	locks_close(&cached);
 	bench_end();
 }

@@ -14,16 +14,12 @@
  */
 #include <err.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "bench.h"
 
-#define PROCS_MAX  64
 #define ROUND_NS   UINT64_C(200000000)
 #define WAITED_NS  UINT64_C(2000000000)
 #define FINE       32                    /* buckets per doubling */
@@ -32,14 +28,11 @@
 struct shared {
 	pthread_mutex_t mutex __attribute__((aligned(64)));
 	uint64_t guarded __attribute__((aligned(64)));
-	uint32_t ready __attribute__((aligned(64)));
-	uint32_t go;
-	uint32_t stop __attribute__((aligned(64)));
 	struct per {
 		uint64_t n;
 		uint64_t longest;
 		uint64_t bucket[BUCKETS];
-	} per[PROCS_MAX] __attribute__((aligned(64)));
+	} per[CROWD_MAX] __attribute__((aligned(64)));
 };
 
 static struct shared *shared;
@@ -77,16 +70,11 @@ static inline void hold(void)
 	__atomic_store_n(&shared->guarded, n + 1, __ATOMIC_RELAXED);
 }
 
-static inline bool stopped(void)
-{
-	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
-}
-
 static uint64_t loop_plain(dlock_t *l)
 {
 	uint64_t n = 0;
 
-	for (; !stopped(); n++) {
+	for (; !bench_crowd_over(); n++) {
 		if (__builtin_expect(take(l) != 0, 0))
 			errx(2, "a wait failed");
 		hold();
@@ -100,7 +88,7 @@ static uint64_t loop_timed(dlock_t *l, struct per *me)
 {
 	uint64_t n = 0;
 
-	for (; !stopped(); n++) {
+	for (; !bench_crowd_over(); n++) {
 		uint64_t begin = bench_ticks(), waited;
 
 		if (__builtin_expect(take(l) != 0, 0))
@@ -116,44 +104,25 @@ static uint64_t loop_timed(dlock_t *l, struct per *me)
 	return n;
 }
 
-struct job {
-	unsigned i;
-	bool dlock;
-};
-
-static void work(void *arg)
+static uint64_t work(unsigned i, void *arg)
 {
-	const struct job *job = arg;
-	struct per *me = &shared->per[job->i];
-	dlock_t *l = job->dlock ? bench_open("contended") : NULL;
+	struct per *me = &shared->per[i];
+	dlock_t *l = *(const bool *)arg ? bench_open("contended") : NULL;
 
-	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_ACQ_REL);
-	bench_await(&shared->go);
+	bench_crowd_go();
 	me->n = timed ? loop_timed(l, me) : loop_plain(l);
 	if (l)
 		bench_ok(dlock_close(l), "dlock_close");
+	return me->n;
 }
 
 static double run(bool dlock, uint64_t ns)
 {
-	pid_t pid[PROCS_MAX];
-	uint64_t begin, span, n = 0;
+	uint64_t span, n;
 
 	memset(shared->per, 0, sizeof shared->per);
-	shared->guarded = shared->ready = shared->go = shared->stop = 0;
-	for (unsigned i = 0; i < procs; i++)
-		pid[i] = bench_fork(i, work, &(struct job){ i, dlock });
-	while (__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < procs)
-		usleep(100);
-	begin = bench_ns();
-	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
-	usleep((useconds_t)(ns / 1000));
-	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
-	span = bench_ns() - begin;
-	for (unsigned i = 0; i < procs; i++)
-		bench_join(pid[i]);
-	for (unsigned i = 0; i < procs; i++)
-		n += shared->per[i].n;
+	shared->guarded = 0;
+	n = bench_crowd(procs, ns, work, &dlock, &span);
 	if (n != shared->guarded)
 		errx(2, "%llu acquisitions, but %llu counted: two were in it at once", (unsigned long long)n,
 		     (unsigned long long)shared->guarded);

@@ -21,6 +21,7 @@ SECTIONS = [
      ['cached', 'cached-counter', 'cached-64', 'cached-counter-64']),
     ('One lock that all want, all the time', 'acquisitions: more is better; waits: less',
      ['contended-2', 'contended-8', 'contended-64', 'wait-p9999-64', 'wait-felt-64', 'wait-longest-64']),
+    ('The other primitives, alone', 'less is better', ['fence-admit']),
     ('The first acquisition, through the daemon', 'less is better',
      ['first-same', 'first-cross', 'first-same-paused', 'first-cross-paused']),
     ('The holder is killed', 'less is better', ['death', 'death-daemon-far']),
@@ -56,6 +57,7 @@ TAIL = '''
   others starve looks good there. A robust mutex does so in some runs; in others it wakes everyone, and all take turns on
   the processors. At a random moment: each wait counts as often as it is long, so it says how long
   somebody who waits will have waited.
+- `fence-admit`: the file is on tmpfs, as is the one that `pread()` reads; a token that is known costs no sync.
 - `first`: the name is open, but the node has no tokens for it yet: client to daemon to client. No fsync is in it,
   since the daemon's epoch was made durable at its start.
 - `death`: median of 15 deaths a round, from just before `kill()` to the survivor running. Both victims are processes
