@@ -35,6 +35,7 @@ static void binding_fill(struct binding *b, const struct dlock *l, const struct 
 		.me = t->client | LOCK_EXCLUSIVE,
 		.widen = process ? HOLDER_PROCESS : 0,
 		.slot = t->slot,
+		.account = t->account,
 		.epoch = t->epoch,
 		.space = space_ref(t->space),
 	};
@@ -78,7 +79,7 @@ int binding_retire(struct dlock *l, struct binding *b)
 		return -ENOMEM;
 	*n = (struct binding){           /* the rest of it is its holders' */
 		.word = b->word, .line = b->line, .slow = b->slow, .me = b->me, .widen = b->widen,
-		.slot = b->slot, .epoch = b->epoch, .space = space_ref(b->space),
+		.slot = b->slot, .account = b->account, .epoch = b->epoch, .space = space_ref(b->space),
 	};
 	binding_publish(l, n);
 	return 0;

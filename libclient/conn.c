@@ -468,31 +468,32 @@ static int request(const void *request, size_t n, uint32_t epoch, const struct l
 	return r;
 }
 
-int conn_open(const char *space, size_t space_len, const char *name, size_t name_len, uint64_t mapped,
-	      const struct limit *limit, struct conn_opened *ret)
+int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit *limit, struct conn_opened *ret)
 {
-	size_t len = ATTACH_OPEN_LEN(space_len, name_len);
+	size_t len = ATTACH_OPEN_LEN(what->space_len, what->name_len);
 	struct attach_open m = {
 		.head = { ATTACH_OPEN, (uint16_t)len, 0 }, .mapped = mapped,
-		.space_len = (uint8_t)space_len, .name_len = (uint8_t)name_len,
+		.space_len = (uint8_t)what->space_len, .name_len = (uint8_t)what->name_len,
+		.kind = (uint8_t)what->kind, .arg = what->arg,
 	};
 	struct packet p;
 	int r;
 
-	memcpy(m.text, space, space_len);
-	memcpy(m.text + space_len, name, name_len);
+	memcpy(m.text, what->space, what->space_len);
+	memcpy(m.text + what->space_len, what->name, what->name_len);
 	r = request(&m, len, 0, limit, &p);
 	if (r < 0)
 		return r;
 	if (p.head.op != ATTACH_OPENED || p.head.len != sizeof p.opened || !p.opened.space ||
-	    p.opened.space >= NODE_LINES || p.opened.slot >= SEG_SLOTS_MAX) {
+	    p.opened.space >= NODE_LINES || p.opened.slot >= SEG_SLOTS_MAX || p.opened.account >= SEG_SLOTS_MAX ||
+	    !p.opened.account != !kind_is_object(what->kind)) {
 		packet_done(&p);
 		socket_drop();
 		return -EPROTO;
 	}
 	*ret = (struct conn_opened){
 		.client = conn.client, .number = p.opened.space, .slot = p.opened.slot,
-		.epoch = conn.epoch, .generation = p.opened.generation,
+		.account = p.opened.account, .epoch = conn.epoch, .generation = p.opened.generation,
 		.segment = packet_take(&p, 0), .bell = packet_take(&p, 1),
 	};
 	return 0;

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "limit.h"
+#include "proto/kind.h"
 #include "proto/segment.h"
 
 /* Also keeps pthread_cancel() away, and errno as it was. -ETIMEDOUT, -ECANCELED. */
@@ -33,11 +34,17 @@ const struct node_line *conn_line(uint32_t space);      /* of the present node p
  */
 struct conn_opened {
 	uint32_t client, number, slot, epoch;
+	uint32_t account;                /* the slot of this client in the object; 0: it has none */
 	uint64_t generation;
 	int segment, bell;               /* -1 where the generation is the one that is mapped */
 };
-int conn_open(const char *space, size_t space_len, const char *name, size_t name_len, uint64_t mapped,
-	      const struct limit *limit, struct conn_opened *ret);
+struct conn_what {
+	const char *space, *name;
+	size_t space_len, name_len;
+	enum kind kind;
+	uint32_t arg;                    /* attach.h */
+};
+int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit *limit, struct conn_opened *ret);
 
 /* Waits a second at most. What cannot be sent now is sent when the daemon is there again. Nothing is done in another epoch. */
 void conn_close(uint32_t number, uint32_t slot, uint32_t epoch);

@@ -16,7 +16,7 @@ static int handle_attach(struct dlock *l, const char *name)
 	attach_lock(&limit_none);
 	r = name_join(l, name);
 	if (r == 0) {
-		r = name_attach(l->name, &limit_none);
+		r = name_attach(l, &limit_none);
 		if (r < 0)
 			name_leave(l);
 	}
@@ -24,33 +24,45 @@ static int handle_attach(struct dlock *l, const char *name)
 	return r;
 }
 
-int dlock_open(dlock_t **ret, const char *name, const dlock_attr_t *attr)
+int handle_open(struct dlock *l, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg)
 {
 	int saved = errno, r;
-	struct dlock *l;
 	uint32_t serial;
 
-	if (!ret)
-		return EINVAL;
 	r = thread_register(&serial);
-	l = r == 0 ? aligned_alloc(_Alignof(struct dlock), sizeof *l) : NULL;
-	if (!l) {
+	if (r < 0) {
 		errno = saved;
-		return ENOMEM;
+		return -r;
 	}
-	*l = (struct dlock){ .attr = ATTR_DEFAULT, .hint.fd = -1 };
+	*l = (struct dlock){ .attr = ATTR_DEFAULT, .kind = kind, .arg = arg, .hint.fd = -1 };
 	if (attr)
 		l->attr = *attr;
 	binding_close(l);
 	do {
 		r = handle_attach(l, name);
 	} while (r == -ENOTCONN && l->attr.wait_daemon && limit_nap(&limit_none, RETRY_NS) == 0);
-	if (r < 0)
-		free(l);
-	else
-		*ret = l;
 	errno = saved;
 	return -r;
+}
+
+int dlock_open(dlock_t **ret, const char *name, const dlock_attr_t *attr)
+{
+	int saved = errno, r;
+	struct dlock *l;
+
+	if (!ret)
+		return EINVAL;
+	l = aligned_alloc(_Alignof(struct dlock), sizeof *l);
+	errno = saved;
+	if (!l)
+		return ENOMEM;
+	r = handle_open(l, name, attr, KIND_LOCK, 0);
+	if (r == 0)
+		*ret = l;
+	else
+		free(l);
+	errno = saved;
+	return r;
 }
 
 static bool handle_busy(const struct dlock *l)
@@ -64,13 +76,11 @@ static bool handle_busy(const struct dlock *l)
 	return false;
 }
 
-int dlock_close(dlock_t *l)
+int handle_close(struct dlock *l)
 {
 	int saved = errno;
 	uint32_t serial;
 
-	if (!l)
-		return 0;
 	if (thread_register(&serial) < 0)
 		return ENOMEM;
 	attach_lock(&limit_none);
@@ -81,9 +91,18 @@ int dlock_close(dlock_t *l)
 	hint_done(l);
 	name_leave(l);
 	attach_unlock();
-	free(l);
 	errno = saved;
 	return 0;
+}
+
+int dlock_close(dlock_t *l)
+{
+	int saved = errno, r = l ? handle_close(l) : 0;
+
+	if (r == 0)
+		free(l);
+	errno = saved;
+	return r;
 }
 
 const char *dlock_name(const dlock_t *l)
@@ -111,7 +130,10 @@ static void handle_lost(struct dlock *l, uint32_t unused)
 {
 	(void)unused;
 	binding_close(l);
-	waits_look_again(l);
+	if (l->wake)
+		l->wake(l);
+	else
+		waits_look_again(l);
 }
 
 void handles_lost(void)

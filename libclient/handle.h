@@ -2,8 +2,8 @@
 /*
  * Handles, the names behind them, and where a name's word lies.
  *
- *   struct dlock    what the user opened; many may share a name
- *   struct name     one per (space, name) of the process: what the daemon has opened for it
+ *   struct dlock    what the user opened; many may share a name. Handles of other kinds begin with one
+ *   struct name     one per (space, kind, name) of the process: what the daemon has opened for it
  *   struct binding  where the word lies and as whom it is taken, with the hold that was taken there
  *   struct space    a mapped segment of one generation
  *
@@ -34,8 +34,10 @@
 #include "attr.h"
 #include "limit.h"
 #include "proto/attach.h"
+#include "proto/kind.h"
 #include "proto/lockword.h"
 #include "proto/segment.h"
+#include "space.h"
 
 #define THREAD_SERIAL_MAX UINT32_C(0xfffffffe)
 #define HOLDER_PROCESS    UINT32_C(0xffffffff)      /* whose hold belongs to the process */
@@ -53,6 +55,7 @@ struct binding {
 	uint32_t widen;                  /* or-ed to the thread's serial gives the holder */
 	uint32_t slot;
 	uint32_t epoch;                  /* of the connection: another one means that all this is lost */
+	uint32_t account;                /* objects: the slot of this client in it */
 	struct space *space;             /* NULL: bound to nothing */
 	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */
 	uint64_t looked_ticks;           /* when one has looked at the counter for that */
@@ -64,6 +67,9 @@ struct dlock {
 	struct binding *binding;         /* the one to take through; one that cannot be, where the name has to be opened */
 	struct binding *bindings;        /* all that there were, newest first */
 	struct dlock_attr attr;
+	enum kind kind;
+	uint32_t arg;                    /* attach.h */
+	void (*wake)(struct dlock *l);   /* objects: wakes whoever sleeps through it, to look again. Under lib */
 	struct name *name;
 	struct dlock *next;              /* of the name's handles */
 
@@ -90,6 +96,7 @@ struct target {
 	struct space *space;
 	const struct node_line *line;
 	uint32_t client, number, slot;   /* number: of the space */
+	uint32_t account;                /* objects: the slot of this client in it */
 	uint32_t epoch;                  /* of the connection; 0: nothing is open */
 };
 
@@ -98,6 +105,8 @@ struct name {
 	uint64_t hash;
 	struct dlock *handles;
 	struct target target;
+	enum kind kind;
+	uint32_t arg;                    /* that it was opened with last */
 	int onloss;                      /* what the daemon knows of it for `target` */
 	uint8_t space_len;               /* of text, up to the slash */
 	uint16_t len;
@@ -110,16 +119,16 @@ struct name {
  * The handle's name, made where the process has none of it, with the handle in its list. Under
  * attach. -EINVAL, -ENAMETOOLONG, -ENOMEM.
  */
-int name_join(struct dlock *l, const char *text);
+int name_join(struct dlock *l, const char *text);        /* l->kind is set */
 
 /* Takes the handle out; the name is closed at the daemon after its last handle. Under attach. */
 void name_leave(struct dlock *l);
 
 /*
- * Opens the name at the daemon, unless what was opened holds still, and binds all its handles anew.
+ * Opens the handle's name at the daemon, unless what was opened holds still, and binds all its handles anew.
  * The errors of dlock_open(), -ETIMEDOUT, -ECANCELED. Under attach.
  */
-int name_attach(struct name *n, const struct limit *limit);
+int name_attach(struct dlock *l, const struct limit *limit);
 
 int name_bell(struct name *n, const struct limit *limit);        /* asks for the space's bell anew. Under attach */
 bool name_current(const struct name *n); /* what was opened holds still */
@@ -133,6 +142,12 @@ void names_child(void);                  /* nothing is open at the daemon */
 static inline uint32_t state_holder(uint64_t state)
 {
 	return (uint32_t)state;
+}
+
+/* The account's 8 words; the object's are at word. */
+static inline uint64_t *binding_account(const struct binding *b)
+{
+	return (uint64_t *)seg_slot(b->space->base, b->account);
 }
 
 static inline struct binding *binding_now(const struct dlock *l)
@@ -152,6 +167,10 @@ enum hold binding_hold(const struct binding *b);          /* at one moment durin
 struct binding *binding_of(const struct dlock *l, uint32_t holder);      /* NULL: it holds nothing here */
 
 /* --- handle.c --- */
+
+/* *l is filled; it is the first member of what its caller has allocated, aligned as it. Positive errors, as dlock_open(). */
+int handle_open(struct dlock *l, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg);
+int handle_close(struct dlock *l);       /* EBUSY: it holds or waits; else its memory is the caller's again */
 
 void handles_child(void);                /* after a fork: nothing is held, nothing is bound */
 void handles_lost(void);                 /* the daemon counts this process as new. Under lib */

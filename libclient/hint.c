@@ -77,7 +77,7 @@ int dlock_fd(dlock_t *l, int *ret)
 	attach_lock(&limit_none);
 	r = -ESTALE;
 	for (int i = 0; i < TRIES_MAX && r == -ESTALE; i++) {
-		r = name_attach(l->name, &limit_none);
+		r = name_attach(l, &limit_none);
 		if (r == 0 && !hint_current(l))
 			r = hint_ask(l, &limit_none);
 	}

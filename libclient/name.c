@@ -19,20 +19,20 @@ static struct {
 } names;
 
 /* FNV-1a. */
-static uint64_t text_hash(const struct text *t)
+static uint64_t text_hash(const struct text *t, enum kind kind)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = UINT64_C(0xcbf29ce484222325) ^ kind;
 
 	for (size_t i = 0; i < t->len; i++)
 		h = (h ^ (uint8_t)t->s[i]) * UINT64_C(0x100000001b3);
 	return h ^ h >> 32;
 }
 
-static struct name *name_find(const struct text *t, uint64_t hash)
+static struct name *name_find(const struct text *t, enum kind kind, uint64_t hash)
 {
 	struct name *n = names.chains ? names.chain[hash & (names.chains - 1)] : NULL;
 
-	while (n && (n->hash != hash || n->len != t->len || memcmp(n->text, t->s, t->len)))
+	while (n && (n->hash != hash || n->kind != kind || n->len != t->len || memcmp(n->text, t->s, t->len)))
 		n = n->next;
 	return n;
 }
@@ -61,7 +61,7 @@ static int names_grow(void)
 	return 0;
 }
 
-static int name_make(const struct text *t, uint64_t hash, struct name **ret)
+static int name_make(const struct text *t, enum kind kind, uint64_t hash, struct name **ret)
 {
 	struct name *n;
 
@@ -71,6 +71,7 @@ static int name_make(const struct text *t, uint64_t hash, struct name **ret)
 	if (!n)
 		return -ENOMEM;
 	n->hash = hash;
+	n->kind = kind;
 	n->space_len = (uint8_t)t->space_len;
 	n->len = (uint16_t)t->len;
 	memcpy(n->text, t->s, t->len + 1);
@@ -117,10 +118,10 @@ int name_join(struct dlock *l, const char *user)
 
 	if (r < 0)
 		return r;
-	hash = text_hash(&t);
+	hash = text_hash(&t, l->kind);
 	lib_lock();
-	n = name_find(&t, hash);
-	r = n ? 0 : name_make(&t, hash, &n);
+	n = name_find(&t, l->kind, hash);
+	r = n ? 0 : name_make(&t, l->kind, hash, &n);
 	if (r == 0) {
 		l->name = n;
 		l->next = n->handles;
@@ -182,6 +183,8 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 	r = space_get(n->text, n->space_len, o->generation, o->segment, o->bell, &s);
 	if (r == 0) {
 		r = space_reach(s, o->client, o->slot);
+		if (r == 0 && o->account)
+			r = space_reach(s, o->client, o->account);
 		if (r < 0)
 			space_put(s);
 	}
@@ -195,13 +198,16 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 		.client = o->client,
 		.number = o->number,
 		.slot = o->slot,
+		.account = o->account,
 		.epoch = o->epoch,
 	};
 	return 0;
 }
 
-static int name_open(struct name *n, const struct limit *limit)
+static int name_open(struct name *n, uint32_t arg, const struct limit *limit)
 {
+	const struct conn_what what = { .space = n->text, .space_len = n->space_len, .name = n->text + n->space_len + 1,
+					.name_len = (size_t)(n->len - n->space_len - 1), .kind = n->kind, .arg = arg };
 	struct target old = n->target;
 	struct conn_opened o;
 	uint64_t mapped;
@@ -210,10 +216,10 @@ static int name_open(struct name *n, const struct limit *limit)
 	lib_lock();
 	mapped = space_newest(n->text, n->space_len);
 	lib_unlock();
-	r = conn_open(n->text, n->space_len, n->text + n->space_len + 1,
-		      (size_t)(n->len - n->space_len - 1), mapped, limit, &o);
+	r = conn_open(&what, mapped, limit, &o);
 	if (r < 0)
 		return r;
+	n->arg = arg;
 	lib_lock();
 	r = name_opened(n, &o);
 	lib_unlock();
@@ -226,7 +232,7 @@ static int name_open(struct name *n, const struct limit *limit)
 
 int name_bell(struct name *n, const struct limit *limit)
 {
-	return name_current(n) ? name_open(n, limit) : 0;
+	return name_current(n) ? name_open(n, n->arg, limit) : 0;
 }
 
 static int name_onloss(struct name *n, const struct limit *limit)
@@ -245,9 +251,10 @@ static int name_onloss(struct name *n, const struct limit *limit)
 	return r == -ESTALE ? -ENOTCONN : r;     /* the daemon has changed just now */
 }
 
-int name_attach(struct name *n, const struct limit *limit)
+int name_attach(struct dlock *l, const struct limit *limit)
 {
-	int r = name_current(n) ? 0 : name_open(n, limit);
+	struct name *n = l->name;
+	int r = name_current(n) && n->arg == l->arg ? 0 : name_open(n, l->arg, limit);      /* whether it may be that, the daemon knows */
 
 	if (r == 0)
 		r = name_onloss(n, limit);
@@ -256,7 +263,7 @@ int name_attach(struct name *n, const struct limit *limit)
 	lib_lock();
 	r = handles_bind(n);
 	lib_unlock();
-	for (struct dlock *l = n->handles; l && r == 0; l = l->next)
+	for (l = n->handles; l && r == 0; l = l->next)
 		hint_renew(l, limit);           /* the list changes under attach only */
 	return r;
 }

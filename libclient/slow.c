@@ -173,7 +173,7 @@ static int wait_attach(struct wait *x, const struct limit *limit)
 
 	if (r < 0)
 		return r;
-	r = name_attach(x->l->name, limit);
+	r = name_attach(x->l, limit);
 	attach_unlock();
 	return r;
 }

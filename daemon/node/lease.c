@@ -41,7 +41,7 @@ static void retry_name(struct node *n, struct space *s, uint32_t slot)
 {
 	const struct ledger_name *rec = name_at(s, slot);
 
-	if (!rec->count)
+	if (!name_is_lock(s, slot) || !rec->count)
 		return;
 	if (rec->state == NAME_RELEASING)
 		node_unused(n, s, slot, rec->count, true);       /* whether, nobody remembers */

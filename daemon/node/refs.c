@@ -88,5 +88,5 @@ uint16_t ref_key(const struct node *n, uint32_t ref, char ret[CORE_KEY_MAX])
 	const struct space *s = ref_space(n, ref);
 	struct name_text t = name_text(s, ref_slot(n, ref));
 
-	return (uint16_t)snprintf(ret, CORE_KEY_MAX, "%s/%.*s", s->name, (int)t.n, t.p);
+	return (uint16_t)snprintf(ret, CORE_KEY_MAX, "%s%c%.*s", s->name, kind_mark(name_kind(s, ref_slot(n, ref))), (int)t.n, t.p);
 }

@@ -190,10 +190,10 @@ static void show_waiters(const struct node *n, struct waitings *w, size_t first,
 	}
 }
 
-static const char *master_of(const struct node *n, const struct space *s, const char *name)
+static const char *master_of(const struct node *n, const struct space *s, uint32_t slot, const char *name)
 {
 	char key[CORE_KEY_MAX];
-	int len = snprintf(key, sizeof key, "%s/%s", s->name, name);
+	int len = snprintf(key, sizeof key, "%s%c%s", s->name, kind_mark(name_kind(s, slot)), name);
 	uint64_t session = core_master(n->core, key, (uint16_t)len);
 
 	return session ? node_peer_name(n, session) : NULL;
@@ -211,12 +211,12 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	struct party holder;
 	struct query_party *waiters = room ? calloc(room, sizeof *waiters) : NULL;
 	struct party *parties = room ? calloc(room, sizeof *parties) : NULL;
-	struct query_name q = { .space = s->name, .name = name, .kind = "lock", .n_waiting = end - first };
+	struct query_name q = { .space = s->name, .name = name, .kind = kind_text(name_kind(s, slot)), .n_waiting = end - first };
 
 	snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
 	q.opens = rec->opens;
 	q.token = name_token(s, slot);
-	q.master = master_of(n, s, name);
+	q.master = master_of(n, s, slot, name);
 	q.owner_died = word & LOCK_D;
 	q.state = !rec->count ? "unleased" : lock_is_free(word) ? "free" : "held";
 	if (!lock_is_free(word) && party_of(n, (uint32_t)(word & LOCK_OWNER), &w->lookups, &holder)) {
@@ -364,9 +364,11 @@ static int source_show(void *arg, const char *space, const char *name, query_nam
 {
 	struct node *n = arg;
 	struct space *s = space_find(&n->shm, space, strlen(space));
-	uint32_t slot = s ? name_find(s, name, strlen(name)) : 0;
+	uint32_t slot = 0;
 	struct waitings w;
 
+	for (int kind = 0; s && !slot && kind < KINDS; kind++)   /* a lock before all others */
+		slot = name_find(s, (enum kind)kind, name, strlen(name));
 	if (!slot)
 		return -ENOENT;
 	w = waitings_of(n, s);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "object.h"
 #include "sigbus.h"
 #include "word.h"
 
@@ -93,6 +93,12 @@ void adopt_words(struct space *s)
 		struct ledger_name *n = name_at(s, next);
 		uint64_t w;
 
+		if (name_is(s, next) && kind_is_object(name_kind(s, next))) {
+			object_adopt(s, next);
+			continue;
+		}
+		if (!name_is_lock(s, next))
+			continue;
 		adopt_word(s, next);
 		seg_watched_set(s->base, next, false);
 		w = LOCK_LOAD(&seg_slot(s->base, next)->word);

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "shm.h"
+#include "object.h"
 #include "word.h"
 
 #ifndef SO_PEERPIDFD
@@ -515,21 +515,27 @@ static int client_open_name(struct client *c, struct shm *shm, struct space *s, 
 	return r;
 }
 
-int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
-		uint32_t *ret_slot)
+int client_open(struct client *c, struct shm *shm, struct space *s, const struct client_what *what,
+		uint32_t *ret_slot, uint32_t *ret_account)
 {
-	uint32_t slot = name_find(s, name, len);
-	bool made = !slot, first = made || !name_at(s, slot)->opens;
+	uint32_t slot = name_find(s, what->kind, what->name, what->len);
+	bool made = !slot, first = made || !name_at(s, slot)->opens, object = kind_is_object(what->kind);
 	int r = client_area(c, s);
 
+	*ret_account = 0;
 	if (r == 0 && slot && ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot)) {
 		*ret_slot = slot;
-		return 0;
+		return object ? object_open_again(s, slot, c->index, what->arg, ret_account) : 0;
 	}
 	if (r == 0 && made)
-		r = name_make(s, name, len, &slot);
+		r = name_make(s, what->kind, what->name, what->len, &slot);
 	if (r == 0)
 		r = client_open_name(c, shm, s, slot);
+	if (r == 0 && object) {
+		r = object_open(s, slot, c->index, what->arg, ret_account);
+		if (r < 0)
+			client_close(c, shm, s, slot);
+	}
 	if (r < 0)
 		return r;
 	*ret_slot = slot;
@@ -552,6 +558,8 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 
 	if (!open_is_here(s, o->slot))
 		return;
+	if (kind_is_object(name_kind(s, o->slot)))
+		return;
 	token = name_token(s, o->slot);  /* before the next one takes his */
 	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
@@ -567,6 +575,8 @@ void client_leave(struct shm *shm, uint32_t index, uint32_t open)
 	struct space *s = shm->spaces[o.space];
 
 	client_release(shm, index, open);
+	if (open_is_here(s, o.slot) && kind_is_object(name_kind(s, o.slot)))
+		object_leave(s, o.slot, index, !shm->clients[index]);
 	if (o.flags & OPEN_HINT)
 		hint_drop(shm->clients[index], shm, index, o.space, o.slot);
 	ledger_open_del(&shm->ledger, open);

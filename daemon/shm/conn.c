@@ -20,7 +20,7 @@
 
 #include "../../include/proto/name.h"
 #include "files.h"
-#include "shm.h"
+#include "object.h"
 #include "word.h"
 
 #ifndef SO_PASSRIGHTS
@@ -130,17 +130,20 @@ static void conn_done(struct conn *c, int error)
 /* --- requests of a client --- */
 
 /* A space whose file somebody has cut is lost, and the next one takes its place at once. */
-static int open_in_space(struct conn *c, const struct attach_open *m, struct space **ret, uint32_t *ret_slot)
+static int open_in_space(struct conn *c, const struct attach_open *m, struct space **ret, struct attach_opened *a)
 {
 	const char *name = m->text + m->space_len;
+	struct client_what what = { (enum kind)m->kind, m->arg, name, m->name_len };
 
-	if (!space_name_valid(m->text, m->space_len) || !object_name_valid(name, m->name_len))
+	if (!space_name_valid(m->text, m->space_len) || !object_name_valid(name, m->name_len) || m->flags)
 		return -EINVAL;
+	if (m->kind >= KINDS || !object_kind_known(what.kind))
+		return -EOPNOTSUPP;      /* of a later version */
 	for (int tries = 0; tries < 2; tries++) {
 		int r = space_get(c->shm, m->text, m->space_len, &c->peer, ret);
 
 		if (r == 0 && space_sound(*ret)) {
-			r = client_open(c->client, c->shm, *ret, name, m->name_len, ret_slot);
+			r = client_open(c->client, c->shm, *ret, &what, &a->slot, &a->account);
 			if (r < 0 || space_sound(*ret))
 				return r;
 		} else if (r < 0) {
@@ -154,7 +157,7 @@ static void conn_open(struct conn *c, const struct attach_open *m)
 {
 	struct attach_opened a = { .head = { ATTACH_OPENED, sizeof a, 0 } };
 	struct space *s = NULL;
-	int r = open_in_space(c, m, &s, &a.slot);
+	int r = open_in_space(c, m, &s, &a);
 
 	if (r == 0) {
 		a.space = s->id;

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shm.h"
+#include "object.h"
 #include "word.h"
 
 #define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
@@ -73,7 +73,7 @@ void shm_loss(struct shm *shm)
 		struct space *s = shm->spaces[i];
 
 		for (uint32_t slot = 0; s && !s->broken && (slot = table_next(&s->names, slot));)
-			if (name_is(s, slot))
+			if (name_is_lock(s, slot))
 				name_loss(s, slot);
 	}
 	if (!shm->losing)
@@ -139,7 +139,9 @@ static void space_lapse(struct space *s)
 	const char *why = NULL;
 
 	for (uint32_t slot = 0, next; (next = table_next(&s->names, slot)); slot = next) {
-		if (!name_is(s, next))
+		if (name_is(s, next) && kind_is_object(name_kind(s, next)))
+			object_lapse(s, next);
+		if (!name_is_lock(s, next))
 			continue;
 		if (!s->broken && !word_lapse(s, next))
 			why = "a hold that was lost had one of the last tokens of its range";

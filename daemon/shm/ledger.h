@@ -22,6 +22,7 @@
 #include <sys/types.h>
 
 #include "../../include/proto/attach.h"
+#include "../../include/proto/kind.h"
 #include "table.h"
 
 #define LEDGER_OPENS_MAX  (UINT32_C(1) << 24)
@@ -73,8 +74,11 @@ enum ledger_open_flags {
 
 #define LEDGER_NAME_SHORT 16
 
+#define LEDGER_KIND_SHIFT 16
+#define LEDGER_NOTE       0xffu          /* the kind of a struct ledger_note */
+
 struct ledger_name {
-	uint32_t used;                   /* length of the name, not 0 */
+	uint32_t used;                   /* length of the name, not 0 | kind << LEDGER_KIND_SHIFT */
 	uint32_t ref;                    /* the core's; made anew at a restart */
 	uint64_t first, count;           /* the range of tokens; count 0: no lease */
 	uint64_t number;                 /* of the claim that it answers */
@@ -87,12 +91,25 @@ struct ledger_name {
 	char text[LEDGER_NAME_SHORT];
 };
 
+/*
+ * In the same table: what an object has noted, about itself or about one client that has it open. Its index is a slot as
+ * well: of the account.
+ */
+struct ledger_note {
+	uint32_t used;                   /* 1 | LEDGER_NOTE << LEDGER_KIND_SHIFT */
+	uint32_t parent;                 /* the object's slot */
+	uint32_t client;                 /* 0: the object's own */
+	uint32_t reserved;
+	uint64_t v[6];                   /* the kind's */
+};
+
 struct ledger_long {
 	uint32_t used;                   /* 1 */
 	char text[ATTACH_NAME_MAX + 1];
 };
 
 _Static_assert(sizeof(struct ledger_name) == 64, "memory per name");
+_Static_assert(sizeof(struct ledger_note) == sizeof(struct ledger_name), "one table");
 _Static_assert(sizeof(struct ledger_open) == 24, "memory per open");
 
 struct ledger_identity {

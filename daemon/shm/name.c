@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm.h"
+#include "object.h"
 #include "word.h"
 
 #define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
@@ -14,16 +14,17 @@
 struct name_text name_text(const struct space *s, uint32_t slot)
 {
 	const struct ledger_name *n = name_at(s, slot);
+	uint32_t len = n->used & ((1u << LEDGER_KIND_SHIFT) - 1);
 
 	if (n->text_long && table_in_use(&s->longs, n->text_long))
-		return (struct name_text){ ((struct ledger_long *)table_at(&s->longs, n->text_long))->text, n->used };
-	return (struct name_text){ n->text, n->used <= LEDGER_NAME_SHORT ? n->used : 0 };
+		return (struct name_text){ ((struct ledger_long *)table_at(&s->longs, n->text_long))->text, len };
+	return (struct name_text){ n->text, len <= LEDGER_NAME_SHORT ? len : 0 };
 }
 
 /* FNV-1a from a secret start: a client that picks names cannot aim at one chain. */
-static uint32_t name_hash(const struct space *s, const char *text, size_t len)
+static uint32_t name_hash(const struct space *s, enum kind kind, const char *text, size_t len)
 {
-	uint64_t h = s->seed ^ UINT64_C(0xcbf29ce484222325);
+	uint64_t h = s->seed ^ UINT64_C(0xcbf29ce484222325) ^ kind;
 
 	for (size_t i = 0; i < len; i++) {
 		h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
@@ -36,7 +37,7 @@ static uint32_t name_hash(const struct space *s, const char *text, size_t len)
 static void name_chain(struct space *s, uint32_t slot)
 {
 	struct name_text t = name_text(s, slot);
-	uint32_t *b = &s->buckets[name_hash(s, t.p, t.n)];
+	uint32_t *b = &s->buckets[name_hash(s, name_kind(s, slot), t.p, t.n)];
 
 	name_at(s, slot)->hash_next = *b;
 	*b = slot;
@@ -45,7 +46,7 @@ static void name_chain(struct space *s, uint32_t slot)
 static void name_unchain(struct space *s, uint32_t slot)
 {
 	struct name_text t = name_text(s, slot);
-	uint32_t *at = &s->buckets[name_hash(s, t.p, t.n)];
+	uint32_t *at = &s->buckets[name_hash(s, name_kind(s, slot), t.p, t.n)];
 
 	while (*at && *at != slot)
 		at = &name_at(s, *at)->hash_next;
@@ -75,6 +76,8 @@ void name_index(struct space *s)
 	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
 		struct ledger_name *name = name_at(s, i);
 
+		if (note_is(s, i))
+			continue;
 		name->opens = 0;
 		name->revoked = 0;
 		name->ref = UINT32_MAX;
@@ -93,7 +96,7 @@ int name_texts_sweep(struct space *s)
 	if (!used)
 		return -ENOMEM;
 	for (uint32_t i = 0; (i = table_next(&s->names, i));) {
-		text = name_at(s, i)->text_long;
+		text = note_is(s, i) ? 0 : name_at(s, i)->text_long;
 		if (text < SEG_SLOTS_MAX)
 			used[text / 64] |= UINT64_C(1) << (text % 64);
 	}
@@ -112,14 +115,14 @@ static void name_resize(struct space *s)
 		name_rehash(s, s->n_buckets / 2);
 }
 
-uint32_t name_find(const struct space *s, const char *text, size_t len)
+uint32_t name_find(const struct space *s, enum kind kind, const char *text, size_t len)
 {
 	if (!s->buckets)
 		return 0;
-	for (uint32_t i = s->buckets[name_hash(s, text, len)]; i; i = name_at(s, i)->hash_next) {
+	for (uint32_t i = s->buckets[name_hash(s, kind, text, len)]; i; i = name_at(s, i)->hash_next) {
 		struct name_text t = name_text(s, i);
 
-		if (t.n == len && !memcmp(t.p, text, len))
+		if (t.n == len && name_kind(s, i) == kind && !memcmp(t.p, text, len))
 			return i;
 	}
 	return 0;
@@ -173,14 +176,24 @@ static int name_write(struct space *s, uint32_t slot, const char *text, size_t l
 }
 
 /* Was it leased in the space that this one replaces? When that has been wound up it is marked here anyway. */
-static bool name_died_before(const struct space *s, const char *text, size_t len)
+static bool name_died_before(const struct space *s, enum kind kind, const char *text, size_t len)
 {
-	uint32_t slot = s->before ? name_find(s->before, text, len) : 0;
+	uint32_t slot = s->before && !kind_is_object(kind) ? name_find(s->before, kind, text, len) : 0;
 
 	return slot && name_at(s->before, slot)->count;
 }
 
-int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot)
+static void slot_clean(struct space *s, uint32_t slot, uint64_t word)
+{
+	struct seg_slot *g = seg_slot(s->base, slot);
+
+	word_store(&g->word, word);
+	seg_watched_set(s->base, slot, false);
+	for (int which = 0; which < SEG_BITS; which++)
+		seg_bit_clear(s->base, which, slot);
+}
+
+int name_make(struct space *s, enum kind kind, const char *text, size_t len, uint32_t *ret_slot)
 {
 	uint32_t slot;
 	int r;
@@ -201,17 +214,55 @@ int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot)
 	}
 	name_at(s, slot)->ref = UINT32_MAX;
 	/* Closed, whatever somebody scribbled there. */
-	word_store(&seg_slot(s->base, slot)->word, name_died_before(s, text, len) ? LOCK_D : 0);
-	seg_watched_set(s->base, slot, false);
-	for (int which = 0; which < SEG_BITS; which++)
-		seg_bit_clear(s->base, which, slot);
-	table_commit(&s->names, slot, (uint32_t)len);
+	slot_clean(s, slot, name_died_before(s, kind, text, len) ? LOCK_D : 0);
+	table_commit(&s->names, slot, (uint32_t)len | (uint32_t)kind << LEDGER_KIND_SHIFT);
 	name_chain(s, slot);
 	*ret_slot = slot;
 	return 0;
 }
 
-static void name_take_out(struct space *s, uint32_t slot)
+static void slot_zero(struct space *s, uint32_t slot)
+{
+	uint64_t *w = (uint64_t *)seg_slot(s->base, slot);
+
+	for (unsigned i = 0; i < sizeof(struct seg_slot) / sizeof *w; i++)
+		word_store(&w[i], 0);
+}
+
+int note_make(struct space *s, uint32_t parent, uint32_t client, uint32_t *ret_slot)
+{
+	uint32_t slot;
+	int r = table_take(&s->names, &slot);
+
+	if (r < 0)
+		return r;
+	r = name_memory(s, slot);
+	if (r < 0) {
+		table_drop(&s->names, slot);
+		name_memory_back(s, slot);
+		return r;
+	}
+	slot_zero(s, slot);
+	slot_clean(s, slot, 0);
+	note_at(s, slot)->parent = parent;
+	note_at(s, slot)->client = client;
+	table_commit(&s->names, slot, 1 | LEDGER_NOTE << LEDGER_KIND_SHIFT);
+	*ret_slot = slot;
+	return 0;
+}
+
+void note_drop(struct space *s, uint32_t slot)
+{
+	if (!s->broken)
+		slot_clean(s, slot, 0);
+	table_drop(&s->names, slot);
+	name_memory_back(s, slot);
+	name_resize(s);
+	if (s->broken && !s->names.n)
+		chores_wake(s->shm);
+}
+
+void name_take_out(struct space *s, uint32_t slot)
 {
 	name_unchain(s, slot);
 	name_at(s, slot)->state = NAME_RELEASING;
@@ -259,6 +310,10 @@ void name_closed(struct space *s, uint32_t slot)
 	if (--n->opens > 0)
 		return;
 	s->n_open--;
+	if (kind_is_object(name_kind(s, slot))) {
+		object_unused(s, slot);
+		return;
+	}
 	if (name_is_unmended(s, slot))
 		return;
 	was = name_shut(s, slot);
@@ -296,6 +351,10 @@ void name_end(struct space *s, uint32_t slot)
 	struct ledger_name *n = name_at(s, slot);
 
 	n->opens = 0;
+	if (kind_is_object(name_kind(s, slot))) {
+		object_unused(s, slot);
+		return;
+	}
 	if (n->state == NAME_LEASED) {
 		name_take_out(s, slot);
 		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count, true);    /* whoever held it then never released it */
@@ -422,10 +481,8 @@ void space_forget(struct space *s, uint32_t slot)
 		return;
 	assert(n->state == NAME_RELEASING);
 	if (!s->broken) {
-		word_store(&g->word, 0);
+		slot_clean(s, slot, 0);
 		word_store(&g->bias, 0);
-		for (int which = 0; which < SEG_BITS; which++)
-			seg_bit_clear(s->base, which, slot);
 	}
 	table_drop(&s->names, slot);
 	if (text && table_in_use(&s->longs, text))

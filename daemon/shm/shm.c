@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "files.h"
+#include "object.h"
 #include "sigbus.h"
 
 void shm_tell(struct shm *shm, const char *what, const struct space *s, uint32_t slot, pid_t pid,
@@ -84,6 +85,8 @@ static int adopt_spaces(struct shm *shm)
 			return r;
 		if (s->broken)
 			shm->loss = s->broken;
+		else if ((r = objects_adopt(s)) < 0)
+			return r;
 	}
 	return 0;
 }
@@ -126,7 +129,7 @@ void shm_each_lease(struct shm *shm, void (*fn)(void *arg, struct space *s, uint
 		struct space *s = shm->spaces[i];
 
 		for (uint32_t n = 0; s && !s->broken && (n = table_next(&s->names, n));)
-			if (name_at(s, n)->count)
+			if (name_is_lock(s, n) && name_at(s, n)->count)
 				fn(arg, s, n);
 	}
 }

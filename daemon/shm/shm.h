@@ -30,6 +30,8 @@
 
 struct shm;
 struct space;
+struct object;
+struct account;
 struct client;
 struct peer;
 
@@ -127,6 +129,10 @@ struct space {
 	bool scan_found;                 /* something that had to be done */
 	bool rescan;                     /* memory was short: look through all bits at the next look */
 
+	/* object.c */
+	void **things;                   /* by slot: struct object, struct account; NULL: there have been none */
+	struct account **accounts;       /* hash of client and object */
+
 	/* yield.c */
 	struct yield *yields;
 	uint32_t n_yields, yields_cap;
@@ -223,9 +229,38 @@ static inline struct ledger_name *name_at(const struct space *s, uint32_t slot)
 	return table_at(&s->names, slot);
 }
 
+/* LEDGER_NOTE where it is no name. */
+static inline unsigned slot_kind(const struct space *s, uint32_t slot)
+{
+	return name_at(s, slot)->used >> LEDGER_KIND_SHIFT;
+}
+
 static inline bool name_is(const struct space *s, uint32_t slot)
 {
-	return table_in_use(&s->names, slot) && name_at(s, slot)->used;
+	return table_in_use(&s->names, slot) && name_at(s, slot)->used && slot_kind(s, slot) != LEDGER_NOTE;
+}
+
+static inline bool note_is(const struct space *s, uint32_t slot)
+{
+	return table_in_use(&s->names, slot) && slot_kind(s, slot) == LEDGER_NOTE;
+}
+
+static inline struct ledger_note *note_at(const struct space *s, uint32_t slot)
+{
+	return table_at(&s->names, slot);
+}
+
+static inline enum kind name_kind(const struct space *s, uint32_t slot)
+{
+	unsigned kind = slot_kind(s, slot);
+
+	return kind < KINDS ? (enum kind)kind : KIND_LOCK;
+}
+
+/* Its word is one of lockword.h. */
+static inline bool name_is_lock(const struct space *s, uint32_t slot)
+{
+	return name_is(s, slot) && !kind_is_object(name_kind(s, slot));
 }
 
 /* Another node waits for the lease, which has not been given back yet. */
@@ -246,8 +281,11 @@ struct name_grant {
 };
 
 struct name_text name_text(const struct space *s, uint32_t slot);
-uint32_t name_find(const struct space *s, const char *text, size_t len);
-int name_make(struct space *s, const char *text, size_t len, uint32_t *ret_slot);
+uint32_t name_find(const struct space *s, enum kind kind, const char *text, size_t len);
+int name_make(struct space *s, enum kind kind, const char *text, size_t len, uint32_t *ret_slot);
+int note_make(struct space *s, uint32_t parent, uint32_t client, uint32_t *ret_slot);    /* its slot is zeroed */
+void note_drop(struct space *s, uint32_t slot);
+void name_take_out(struct space *s, uint32_t slot);        /* found no more; space_forget() is next */
 void name_index(struct space *s);        /* makes anew what the table does not keep over a restart */
 int name_texts_sweep(struct space *s);   /* drops texts that a dead daemon left without a name. -ENOMEM */
 void name_opened(struct space *s, uint32_t slot);  /* one client more */
@@ -333,8 +371,16 @@ void peer_known(struct peer *p);         /* it is a client now: its process is w
 void peer_done(struct peer *p);
 int client_adopt(struct shm *shm, uint32_t index);         /* -ESRCH: it is gone; anything else: that cannot be found out now */
 void client_gone(struct shm *shm, uint32_t index, const char *why);
-int client_open(struct client *c, struct shm *shm, struct space *s, const char *name, size_t len,
-		uint32_t *ret_slot);
+
+struct client_what {
+	enum kind kind;
+	uint32_t arg;                    /* attach.h */
+	const char *name;
+	size_t len;
+};
+
+int client_open(struct client *c, struct shm *shm, struct space *s, const struct client_what *what,
+		uint32_t *ret_slot, uint32_t *ret_account);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
 int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t signo);
 void client_free(struct shm *shm, struct client *c);       /* the record stays */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "shm.h"
+#include "object.h"
 #include "sigbus.h"
 #include "word.h"
 
@@ -143,6 +143,7 @@ void space_free(struct space *s)
 		return;
 	watch_stop(s);
 	yields_done(s);
+	objects_free(s);
 	if (s->base) {
 		sigbus_unguard(s->base);
 		munmap(s->base, SEG_SIZE);
@@ -329,7 +330,8 @@ static void names_unknown(struct space *s)
 {
 	name_index(s);
 	for (uint32_t i = 0; (i = table_next(&s->names, i));)
-		name_at(s, i)->state = NAME_IDLE;
+		if (!note_is(s, i))
+			name_at(s, i)->state = NAME_IDLE;
 }
 
 int space_adopt(struct shm *shm, uint32_t id, struct space **ret)
@@ -478,11 +480,11 @@ void space_break(struct space *s, const char *why)
 }
 
 /* Whoever held it when it was lost never released it. */
-static void mark_died(struct space *s, struct name_text t)
+static void mark_died(struct space *s, enum kind kind, struct name_text t)
 {
-	uint32_t slot = name_find(s, t.p, t.n);
+	uint32_t slot = name_find(s, kind, t.p, t.n);
 
-	if (!slot && (s->n_died >= DIED_MAX || name_make(s, t.p, t.n, &slot) < 0))
+	if (!slot && (s->n_died >= DIED_MAX || name_make(s, kind, t.p, t.n, &slot) < 0))
 		return;
 	s->n_died++;
 	FAULT_AROUND(__atomic_fetch_or(&seg_slot(s->base, slot)->word, LOCK_D, __ATOMIC_RELEASE));
@@ -491,14 +493,19 @@ static void mark_died(struct space *s, struct name_text t)
 static void end_name(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
-	struct name_text t = name_text(s, slot);
+	struct name_text t;
 
+	if (note_is(s, slot)) {          /* its object's end is its own */
+		object_end_note(s, slot);
+		return;
+	}
+	t = name_text(s, slot);
 	if (s->base) {
 		word_store(&seg_slot(s->base, slot)->word, 0);
 		futex_wake_class(lock_futex(&seg_slot(s->base, slot)->word), INT_MAX, LOCK_CLASS_ANY);
 	}
-	if (s->successor && !s->successor->broken && n->count && t.n)
-		mark_died(s->successor, t);
+	if (s->successor && !s->successor->broken && n->count && t.n && name_is_lock(s, slot))
+		mark_died(s->successor, name_kind(s, slot), t);
 	name_end(s, slot);
 }
 

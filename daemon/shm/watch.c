@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "shm.h"
+#include "object.h"
 #include "sigbus.h"
 #include "word.h"
 
@@ -45,7 +45,7 @@ static bool watch_has(const struct space *s, uint32_t slot)
 
 void watch_add(struct space *s, uint32_t slot)
 {
-	if (!name_is(s, slot) || watch_has(s, slot))
+	if (!name_is_lock(s, slot) || watch_has(s, slot))
 		return;
 	if (s->n_watch == s->watch_cap) {
 		uint32_t cap = s->watch_cap ? s->watch_cap * 2 : 16;
@@ -85,7 +85,12 @@ static void want_tokens(struct space *s, uint32_t slot)
 {
 	uint64_t w;
 
-	if (!name_is(s, slot))
+	if (object_is(s, slot)) {
+		s->scan_found = true;
+		object_ring(s, slot);
+		return;
+	}
+	if (!name_is_lock(s, slot))
 		return;
 	if (name_revoked(name_at(s, slot))) {
 		yield_look(s, slot);     /* who waits here is asked for with that */
@@ -187,7 +192,7 @@ static void watch_round(struct space *s)
 	for (unsigned n = 0; n < LOOKS_MAX && s->round_left && s->n_watch; n++, s->round_left--) {
 		if (s->watch_at >= s->n_watch)
 			s->watch_at = 0;
-		if (name_is(s, s->watch[s->watch_at].slot))
+		if (name_is_lock(s, s->watch[s->watch_at].slot))
 			s->round_moved |= watch_one(s);
 		else
 			watch_drop(s, s->watch_at);      /* its memory may be gone, and is not to be touched */

@@ -31,7 +31,7 @@ struct yield {
 
 static bool yield_is(const struct space *s, const struct yield *y)
 {
-	return name_is(s, y->slot) && name_revoked(name_at(s, y->slot)) && name_at(s, y->slot)->first == y->first;
+	return name_is_lock(s, y->slot) && name_revoked(name_at(s, y->slot)) && name_at(s, y->slot)->first == y->first;
 }
 
 static void yields_arm(struct space *s, nsec_t span)

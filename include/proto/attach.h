@@ -9,8 +9,8 @@
  *                               <-  NONCE                 only where the kernel has no SO_PEERPIDFD:
  *   NONCE (SCM_CREDENTIALS)     ->                        proves that the peer lives under this pid
  *                               <-  WELCOME + node page, anchor
- *   OPEN space, name            ->
- *                               <-  OPENED slot [+ segment, bell]
+ *   OPEN space, name, kind      ->
+ *                               <-  OPENED slot, account [+ segment, bell]
  *   CLOSE space, slot           ->
  *                               <-  DONE
  *   HINT space, slot            ->
@@ -35,7 +35,7 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   1               /* 1: ONLOSS */
+#define ATTACH_MINOR   2               /* 1: ONLOSS. 2: kinds */
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u
@@ -92,6 +92,9 @@ struct attach_open {
 	struct attach_head head;
 	uint64_t mapped;                 /* generation of the space's segment that is mapped already, or 0 */
 	uint8_t space_len, name_len;
+	uint8_t kind;                    /* enum kind */
+	uint8_t flags;                   /* 0 */
+	uint32_t arg;                    /* of that kind: permits, parties, count; else 0 */
 	char text[ATTACH_SPACE_MAX + ATTACH_NAME_MAX];  /* space, then name; not terminated */
 };
 #define ATTACH_OPEN_LEN(space_len, name_len)                                                   \
@@ -102,6 +105,8 @@ struct attach_opened {
 	uint32_t space;                  /* its number: the line in the node page */
 	uint32_t slot;
 	uint64_t generation;             /* of the segment; other than mapped: the descriptors come along */
+	uint32_t account;                /* the slot that this client has for itself in the object; 0: none */
+	uint32_t reserved;
 };
 
 struct attach_close {

@@ -255,9 +255,9 @@ void rig_client_end(struct rig *r, struct rig_client *c)
 
 uint32_t rig_name(struct rig *r, struct rig_client *c, struct space *s, const char *name)
 {
-	uint32_t slot = 0;
+	uint32_t slot = 0, account;
 
-	assert_int_equal(client_open(c->c, r->shm, s, name, strlen(name), &slot), 0);
+	assert_int_equal(client_open(c->c, r->shm, s, &(struct client_what){ .name = name, .len = strlen(name) }, &slot, &account), 0);
 	return slot;
 }
 

@@ -75,7 +75,7 @@ static void judge(const struct rig *r)
 			uint32_t has = 0;
 
 			assert_true(text.n > 0);
-			assert_int_equal(name_find(s, text.p, text.n), n);
+			assert_int_equal(name_find(s, KIND_LOCK, text.p, text.n), n);
 			for (uint32_t o = 0; (o = table_next(&r->shm->ledger.opens, o));)
 				has += ledger_open_at(&r->shm->ledger, o)->space == i &&
 				       ledger_open_at(&r->shm->ledger, o)->slot == n;
@@ -161,14 +161,14 @@ static void pid_again(void **state)
 		struct ledger_client *rec;
 		struct client *c;
 		struct stage t;
-		uint32_t slot, index;
+		uint32_t slot, account, index;
 		int anchor;
 
 		(void)state;
 		stage_open(&t);
 		assert_int_equal(client_new(t.r.shm, &p, 0, &c, &anchor), 0);
 		index = c->index;
-		assert_int_equal(client_open(c, t.r.shm, t.s, "n", 1, &slot), 0);
+		assert_int_equal(client_open(c, t.r.shm, t.s, &(struct client_what){ .name = "n", .len = 1 }, &slot, &account), 0);
 		rec = ledger_client(&t.r.shm->ledger, index);
 		assert_int_not_equal(rec->start_time, 0);
 		if (what == 1)
@@ -177,7 +177,7 @@ static void pid_again(void **state)
 			rec->pid = 0x3fffffff;
 		adopt(&t);
 		assert_int_equal(table_in_use(&t.r.shm->ledger.clients, index), what == 0);
-		assert_int_equal(name_find(t.s, "n", 1) != 0, what == 0);
+		assert_int_equal(name_find(t.s, KIND_LOCK, "n", 1) != 0, what == 0);
 		close(anchor);
 		stage_done(&t);
 	}

@@ -90,9 +90,9 @@ static void names_of_all_lengths(void **state)
 	c = rig_client(&r);
 	memset(text, 'n', sizeof text);
 	for (size_t n = 1; n <= ATTACH_NAME_MAX; n++) {
-		uint32_t slot;
+		uint32_t slot, account;
 
-		assert_int_equal(client_open(c.c, r.shm, s, text, n, &slot), 0);
+		assert_int_equal(client_open(c.c, r.shm, s, &(struct client_what){ .name = text, .len = n }, &slot, &account), 0);
 		assert_int_equal(slot, n);
 		t = name_text(s, slot);
 		assert_int_equal(t.n, n);
@@ -100,13 +100,13 @@ static void names_of_all_lengths(void **state)
 	}
 	assert_int_equal(s->longs.n, ATTACH_NAME_MAX - LEDGER_NAME_SHORT);
 	for (size_t n = 1; n <= ATTACH_NAME_MAX; n++)
-		assert_int_equal(name_find(s, text, n), n);
-	assert_int_equal(name_find(s, "m", 1), 0);
+		assert_int_equal(name_find(s, KIND_LOCK, text, n), n);
+	assert_int_equal(name_find(s, KIND_LOCK, "m", 1), 0);
 	rig_stop(&r);
 	assert_int_equal(rig_adopt(&r), 0);
 	s = rig_space(&r, "x");
 	for (size_t n = 1; n <= ATTACH_NAME_MAX; n++)
-		assert_int_equal(name_find(s, text, n), n);
+		assert_int_equal(name_find(s, KIND_LOCK, text, n), n);
 	rig_client_end(&r, &c);
 	assert_int_equal(s->names.n, 0);
 	assert_int_equal(s->longs.n, 0);
@@ -135,11 +135,11 @@ static void many_names(void **state)
 	assert_true(s->n_buckets >= N / 2);
 	for (int i = 0; i < N; i++) {
 		snprintf(text, sizeof text, i % 2 ? "%d" : "%d-and-so-long-that-it-lies-elsewhere", i);
-		uint32_t slot = name_find(s, text, strlen(text));
+		uint32_t slot = name_find(s, KIND_LOCK, text, strlen(text));
 
 		assert_int_not_equal(slot, 0);
 		assert_int_equal(client_close(c.c, r.shm, s, slot), 0);
-		assert_int_equal(name_find(s, text, strlen(text)), 0);
+		assert_int_equal(name_find(s, KIND_LOCK, text, strlen(text)), 0);
 	}
 	assert_int_equal(s->names.n, 1);
 	assert_int_equal(s->n_buckets, 64);
@@ -246,7 +246,7 @@ static void full(void **state)
 	struct rig_client c;
 	struct space *s, *t = NULL;
 	struct space_access access = { 0, 0, 0660 };
-	uint32_t slot, n = 0;
+	uint32_t slot, account, n = 0;
 	struct rig r;
 	unsigned fds;
 	long before;
@@ -265,7 +265,7 @@ static void full(void **state)
 		int len = snprintf(text, sizeof text, "%u", n);
 
 		text[len] = '.';
-		e = client_open(c.c, r.shm, s, text, sizeof text, &slot);
+		e = client_open(c.c, r.shm, s, &(struct client_what){ .name = text, .len = sizeof text }, &slot, &account);
 		if (e < 0)
 			break;
 	}
@@ -275,7 +275,7 @@ static void full(void **state)
 	before = rig_blocks(&r);
 	for (int i = 0; i < 100; i++) {
 		text[0] = '!';
-		assert_int_equal(client_open(c.c, r.shm, s, text, sizeof text, &slot), -ENOSPC);
+		assert_int_equal(client_open(c.c, r.shm, s, &(struct client_what){ .name = text, .len = sizeof text }, &slot, &account), -ENOSPC);
 		e = space_create(r.shm, "another", &access, false, &t);
 		assert_int_equal(e, -ENOSPC);
 	}
@@ -336,7 +336,7 @@ static void broken(void **state)
 	rig_turn(&r);
 	assert_int_equal(LOCK_LOAD(rig_word(s, held)), 0);
 	assert_true(LOCK_LOAD(rig_word(t, slot)) & LOCK_D);
-	assert_int_equal(name_find(t, "idle", 4), 0);
+	assert_int_equal(name_find(t, KIND_LOCK, "idle", 4), 0);
 	assert_int_equal(r.releases, 1);
 	assert_int_equal(LOCK_LOAD(rig_word(other, elsewhere)) & LOCK_OWNER, a.index);
 	assert_int_equal(r.shm->page.line[other->id].ns, NODE_NEVER);
