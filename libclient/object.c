@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "object.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "deadline.h"
+#include "space.h"
+#include "thread.h"
+
+#define RETRY_NS    UINT64_C(50000000)   /* until another look whether the daemon is back */
+#define FAILFAST_NS UINT64_C(100000000)
+
+int object_enter(struct dlock *l)
+{
+	uint32_t serial;
+	int r = thread_register(&serial);
+
+	if (r == 0)
+		__atomic_fetch_add(&l->waits[0], 1, __ATOMIC_SEQ_CST);
+	return r;
+}
+
+void object_exit(struct dlock *l)
+{
+	if (thread_serial())
+		__atomic_fetch_sub(&l->waits[0], 1, __ATOMIC_RELEASE);
+}
+
+static int object_attach(struct dlock *l, const struct limit *limit)
+{
+	int r = attach_lock(limit);
+
+	if (r < 0)
+		return r;
+	r = name_attach(l, limit);
+	attach_unlock();
+	return r;
+}
+
+/* 1: look again. */
+static int bind_once(struct dlock *l, const struct limit *limit)
+{
+	struct limit soon = *limit;
+	int r;
+
+	if (l->attr.failfast)
+		soon.until_ns = limit_slice(limit, FAILFAST_NS);
+	r = object_attach(l, &soon);
+	if (r == -ETIMEDOUT) {
+		r = limit_over(limit);
+		return r < 0 ? r : -ENOTCONN;    /* it does not answer */
+	}
+	if ((r == -ENOTCONN && !l->attr.failfast) || (r == 0 && binding_lost(binding_now(l))))
+		r = limit_nap(limit, RETRY_NS);
+	return r < 0 ? r : 1;
+}
+
+int object_bind(struct dlock *l, const struct limit *limit, struct binding **ret)
+{
+	for (;;) {
+		struct binding *b = binding_now(l);
+		int r;
+
+		if (!binding_lost(b)) {
+			*ret = b;
+			return 0;
+		}
+		r = bind_once(l, limit);
+		if (r < 0)
+			return r;
+	}
+}
+
+/* A bell that the program has closed is asked for again. */
+void object_ring(struct dlock *l, const struct binding *b, const struct limit *limit)
+{
+	seg_bit_set(b->space->base, SEG_WANT, b->account);
+	if (space_ring(b->space) || attach_lock(limit) < 0)
+		return;
+	if (name_bell(l->name, limit) == 0)
+		space_ring(b->space);
+	attach_unlock();
+}
+
+struct seg_cell *object_show(const struct binding *b)
+{
+	struct seg_cell *cells = seg_cells(b->space->base, (uint32_t)(b->me & LOCK_OWNER));
+	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+
+	for (unsigned i = 0; i < 8; i++) {
+		struct seg_cell *c = &cells[(tid + i) % SEG_CELLS];
+		uint32_t none = 0;
+
+		if (__atomic_load_n(&c->slot_plus_one, __ATOMIC_RELAXED) ||
+		    !__atomic_compare_exchange_n(&c->slot_plus_one, &none, b->slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		__atomic_store_n(&c->tid, tid, __ATOMIC_RELAXED);
+		__atomic_store_n(&c->since_ns, boottime_ns(), __ATOMIC_RELAXED);
+		return c;
+	}
+	return NULL;
+}
+
+void object_hide(struct seg_cell *cell)
+{
+	if (cell)
+		__atomic_store_n(&cell->slot_plus_one, 0, __ATOMIC_RELEASE);
+}
+
+int object_limit(struct limit *ret, clockid_t clock, const struct timespec *abs)
+{
+	return limit_parse(ret, clock, abs) < 0 ? EINVAL : 0;
+}
