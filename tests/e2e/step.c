@@ -133,20 +133,45 @@ void step_begin(struct step *s, const struct stepper *how)
 	s->told = s->last_blocked = false;
 }
 
-void step_to(struct step *s, long n, bool within)
+/* To where the process is. */
+static void pin_beside(const struct step *s, cpu_set_t *ret_before)
 {
-	cpu_set_t before, its;
+	cpu_set_t its;
 
-	sched_getaffinity(0, sizeof before, &before);
+	sched_getaffinity(0, sizeof *ret_before, ret_before);
 	sched_getaffinity(s->pid, sizeof its, &its);
 	sched_setaffinity(0, sizeof its, &its);
-	while (s->at < n && !(s->ended = __atomic_load_n(&shared->ended, __ATOMIC_RELAXED))) {
+}
+
+static bool has_ended(struct step *s)
+{
+	return s->ended = __atomic_load_n(&shared->ended, __ATOMIC_RELAXED);
+}
+
+void step_to(struct step *s, long n, bool within)
+{
+	cpu_set_t before;
+
+	pin_beside(s, &before);
+	while (s->at < n && !has_ended(s)) {
 		step_once(s, false);
 		s->at++;
 	}
 	if (within && !s->ended)
 		step_once(s, true);
 	s->mark = __atomic_load_n(&shared->mark, __ATOMIC_RELAXED);
+	unpin(&before);
+}
+
+void step_past_sleep(struct step *s)
+{
+	cpu_set_t before;
+
+	pin_beside(s, &before);
+	while (!s->last_blocked && !has_ended(s)) {
+		step_once(s, false);
+		s->at++;
+	}
 	unpin(&before);
 }
 

@@ -36,6 +36,9 @@ void step_begin(struct step *s, const struct stepper *how);
  * then the process is left asleep.
  */
 void step_to(struct step *s, long n, bool within);
+
+/* Until it has slept once, and been woken by what blocked() did. */
+void step_past_sleep(struct step *s);
 void step_kill(struct step *s);
 void step_detach_stopped(struct step *s);        /* goes on in the stopped state, without a tracer: SIGCONT continues it */
 

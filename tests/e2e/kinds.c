@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What must hold for everything that can be held (kinds.h): whoever holds it and ends, in whatever way, at whatever
+ * instruction, is followed within LIMIT_MS by whoever waits; whoever is only stopped, or has forked, or whose daemon went and came back,
+ * still has it; and whoever waits and is stopped or dies holds nobody up.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "actor.h"
+#include "harness.h"
+#include "kinds.h"
+#include "step.h"
+
+#define LIMIT_MS  100
+#define STEP_NS   ((harness.full ? 20000 : 700) * MS)    /* for each row and scene of single instructions */
+#define STOPS     (harness.full ? 300 : 25)
+#define RESTARTS  2
+#define TRIES     3
+
+static struct daemon daemon_;
+static const struct kind *kind;          /* the row that is played */
+static char name[64];                    /* of the thing, a new one for each story */
+static struct actor holder, first, second, next;
+
+static struct shared {
+	uint64_t ending_ns;
+	int child[2];                    /* what the child was told */
+} *shared;
+
+/* --- In the actors --- */
+
+static void *thing;                      /* one in each process */
+
+static int act_open_thing(struct stage *s, uint64_t row)
+{
+	kind = &kinds[row];
+	return kind->open(&thing, s->text);
+}
+
+static const struct role *role(uint64_t wants)
+{
+	return wants ? &kind->wants : &kind->holds;
+}
+
+static int noted(struct stage *s, uint64_t wants, int r)
+{
+	if (r == 0 && role(wants)->token(thing, &s->token))
+		s->token = 0;
+	return r;
+}
+
+static int act_take(struct stage *s, uint64_t wants)
+{
+	return noted(s, wants, role(wants)->take(thing));
+}
+
+static int act_try_it(struct stage *s, uint64_t wants)
+{
+	return noted(s, wants, role(wants)->try(thing));
+}
+
+static int act_give(struct stage *s, uint64_t wants)
+{
+	(void)s;
+	return role(wants)->give(thing);
+}
+
+static int act_still(struct stage *s, uint64_t wants)
+{
+	(void)s;
+	return role(wants)->check(thing);
+}
+
+static int act_take_and_give(struct stage *s, uint64_t wants)
+{
+	int r = act_take(s, wants);
+
+	return r ? r : role(wants)->give(thing);
+}
+
+static void end_now(void)
+{
+	__atomic_store_n(&shared->ending_ns, now_ns(), __ATOMIC_RELEASE);
+}
+
+static int end_kill(struct stage *s, uint64_t arg)
+{
+	(void)s;
+	end_now();
+	return kill(getpid(), SIGKILL) + (int)arg;
+}
+
+static int end_exit(struct stage *s, uint64_t arg)
+{
+	(void)s;
+	end_now();
+	exit((int)arg);
+}
+
+static int end_exec(struct stage *s, uint64_t arg)
+{
+	(void)s;
+	(void)arg;
+	end_now();
+	execlp("sleep", "sleep", "60", NULL);
+	return -1;
+}
+
+static void *take_and_end(void *arg)
+{
+	int *r = arg;
+
+	*r = kind->holds.take(thing);
+	return NULL;
+}
+
+/* It takes the thing itself: the holder is a thread that ends. */
+static int end_thread(struct stage *s, uint64_t arg)
+{
+	pthread_t t;
+	int r = -1;
+
+	(void)s;
+	(void)arg;
+	pthread_create(&t, NULL, take_and_end, &r);
+	pthread_join(t, NULL);
+	end_now();
+	return r;
+}
+
+/* The child holds nothing, and its end takes nothing away. */
+static int fork_and_look(struct stage *s, uint64_t arg)
+{
+	pid_t pid = fork();
+
+	(void)s;
+	(void)arg;
+	if (pid == 0) {
+		shared->child[0] = kind->holds.check(thing);
+		shared->child[1] = kind->holds.give(thing);
+		exit(0);
+	}
+	return pid > 0 && waitpid(pid, NULL, 0) == pid ? kind->holds.check(thing) : -1;
+}
+
+/* --- The stage --- */
+
+static unsigned row(void)
+{
+	return (unsigned)(kind - kinds);
+}
+
+static void enters(struct actor *a)
+{
+	int r;
+
+	actor_begin(a);
+	r = actor_do(a, act_open_thing, row(), name).r;
+	if (r)
+		give_up("%s: it cannot be opened: %s", kind->name, strerror(r));
+}
+
+/* Everybody opens what nobody has used yet. */
+static void curtain_up(void)
+{
+	static unsigned number;
+
+	snprintf(name, sizeof name, "%s-%u", kind->word, number++);
+	enters(&holder);
+	enters(&first);
+	enters(&second);
+	enters(&next);
+}
+
+static void curtain_down(void)
+{
+	actor_kill(&holder, SIGKILL);
+	actor_kill(&first, SIGKILL);
+	actor_kill(&second, SIGKILL);
+	actor_kill(&next, SIGKILL);
+}
+
+static uint64_t takes(void)
+{
+	struct result r = actor_do(&holder, act_take, 0, NULL);
+
+	if (r.r)
+		give_up("%s: the holder: %s", kind->name, strerror(r.r));
+	return r.token;
+}
+
+static void waits(struct actor *a, actor_fn fn)
+{
+	actor_send(a, fn, 1, NULL);
+	if (!asleep(a->pid, 2000))
+		give_up("%s: one who is to wait waits", kind->name);
+}
+
+/* In time after since_ns, and with a token above the holder's. */
+static bool served(struct actor *a, uint64_t since_ns, uint64_t above, const char *who)
+{
+	struct result r = { .r = -1 };
+	bool came = actor_result(a, 3000, &r);
+	double ms = came && r.at_ns > since_ns ? (double)(r.at_ns - since_ns) / 1e6 : 0;
+
+	if (came && r.r == 0 && r.token > above && ms <= LIMIT_MS)
+		return true;
+	note("%s, %s: %s, result %d, token %llx after %llx, %.3f ms", kind->name, who, came ? "came" : "waits on", r.r,
+	     (unsigned long long)r.token, (unsigned long long)above, ms);
+	if (!came)
+		give_up("%s: %s is forgotten", kind->name, who);
+	return false;
+}
+
+static bool passes(const char *who, uint64_t above)
+{
+	uint64_t since = now_ns();
+
+	actor_send(&next, act_take_and_give, 1, NULL);
+	return served(&next, since, above, who);
+}
+
+/* --- Ends of the holder --- */
+
+static bool ends_so(actor_fn end, bool in_thread)
+{
+	uint64_t token = 0;
+	struct result r;
+	bool good;
+
+	curtain_up();
+	if (!in_thread) {
+		token = takes();
+		waits(&first, act_take_and_give);
+	}
+	actor_send(&holder, end, 0, NULL);
+	if (in_thread) {
+		good = actor_result(&holder, 3000, &r) && r.r == 0;
+		actor_send(&first, act_take_and_give, 1, NULL);
+	} else {
+		while (!__atomic_load_n(&shared->ending_ns, __ATOMIC_ACQUIRE))
+			nap_ns(MS / 10);
+		good = true;
+	}
+	good &= served(&first, shared->ending_ns, token, "who waits for one that ends");
+	good &= passes("who comes after one that has ended", token);
+	shared->ending_ns = 0;
+	curtain_down();
+	return good;
+}
+
+static void story_ends(void)
+{
+	static const struct {
+		actor_fn end;
+		const char *how;
+	} ends[] = { { end_kill, "is killed" }, { end_exit, "exits" }, { end_exec, "becomes another program" } };
+	bool good = true;
+
+	for (unsigned i = 0; i < 3; i++)
+		if (!ends_so(ends[i].end, false)) {
+			note("%s: the holder %s", kind->name, ends[i].how);
+			good = false;
+		}
+	if (kind->of_thread)
+		good &= ends_so(end_thread, true);
+	ok(good, "%s: whoever holds it and ends, by a signal, exit or exec%s, is followed by who waits", kind->name,
+	   kind->of_thread ? ", or as a thread" : "");
+}
+
+/* --- What takes nothing away --- */
+
+static bool is_busy(const char *when)
+{
+	int r = actor_do(&next, act_try_it, 1, NULL).r;
+
+	if (r != kind->busy)
+		note("%s, %s: a try says %d", kind->name, when, r);
+	return r == kind->busy;
+}
+
+static void story_keeps(void)
+{
+	uint64_t token;
+	bool good;
+
+	curtain_up();
+	token = takes();
+	good = is_busy("held");
+	shared->child[0] = shared->child[1] = -1;
+	good &= actor_do(&holder, fork_and_look, 0, NULL).r == 0;
+	good &= shared->child[0] == EPERM && shared->child[1] == EPERM;
+	if (!good)
+		note("%s: the child is told %d and %d", kind->name, shared->child[0], shared->child[1]);
+	good &= is_busy("after a child of the holder has ended");
+	kill(holder.pid, SIGSTOP);
+	waits(&first, act_take_and_give);
+	nap_ns(150 * MS);
+	good &= is_busy("while the holder is stopped");
+	kill(holder.pid, SIGCONT);
+	good &= actor_do(&holder, act_still, 0, NULL).r == 0;
+	uint64_t since = now_ns();
+	good &= actor_do(&holder, act_give, 0, NULL).r == 0;
+	good &= served(&first, since, token, "who waits for one that was stopped");
+	good &= actor_do(&holder, act_give, 0, NULL).r == EPERM;
+	ok(good, "%s: neither a fork nor a stop takes it from its holder; given back once, it is his no more", kind->name);
+	curtain_down();
+}
+
+/* --- Who waits and is stopped, or dies --- */
+
+static bool waiter_does(int signo, unsigned turn)
+{
+	uint64_t token = takes(), since;
+	struct actor victim;
+	bool good;
+
+	enters(&victim);
+	waits(&victim, act_take_and_give);
+	waits(&first, act_take_and_give);
+	since = now_ns();
+	actor_send(&holder, act_give, 0, NULL);
+	/* Around the moment of its wake-up. */
+	for (uint64_t until = now_ns() + random_below(turn % 2 ? 200000 : 20000); now_ns() < until;)
+		;
+	kill(victim.pid, signo);
+	struct result r;
+	actor_result(&holder, 1000, &r);
+	good = served(&first, since, token, signo == SIGSTOP ? "who waits beside one that is stopped" : "who waits beside one that dies");
+	kill(victim.pid, SIGCONT);
+	actor_kill(&victim, SIGKILL);
+	return good && passes("who comes later", token);
+}
+
+static void story_waiters(void)
+{
+	bool good = true;
+
+	curtain_up();
+	for (unsigned i = 0; i < (unsigned)STOPS && good; i++)
+		good = waiter_does(SIGKILL, i);
+	ok(good, "%s: one who waits and dies holds nobody up (%d times)", kind->name, STOPS);
+	curtain_down();
+}
+
+/* --- The daemon goes and comes back --- */
+
+static void story_restart(void)
+{
+	bool good = true;
+
+	curtain_up();
+	for (unsigned i = 0; i < RESTARTS; i++) {
+		uint64_t token = takes(), since;
+
+		waits(&first, act_take_and_give);
+		daemon_end(&daemon_, i % 2 ? SIGTERM : SIGKILL);
+		good &= actor_do(&holder, act_still, 0, NULL).r == 0;
+		daemon_started(&daemon_);
+		good &= actor_do(&holder, act_still, 0, NULL).r == 0;
+		good &= is_busy("after a restart");
+		since = now_ns();
+		good &= actor_do(&holder, act_give, 0, NULL).r == 0;
+		good &= served(&first, since, token, "who waited since before the restart");
+		good &= passes("who comes after it", token);
+		/* One that dies while there is no daemon. */
+		token = takes();
+		waits(&second, act_take_and_give);
+		daemon_end(&daemon_, SIGKILL);
+		actor_kill(&holder, SIGKILL);
+		daemon_started(&daemon_);
+		good &= served(&second, now_ns(), token, "who waits for one that died without a daemon");
+		enters(&holder);
+	}
+	ok(good, "%s: the daemon comes and goes: held is held, who waits is served, also after one that died meanwhile", kind->name);
+	curtain_down();
+}
+
+/* --- Killed after each single instruction --- */
+
+static bool holder_has;
+static uint64_t since_;
+
+static void victim_opens(void)
+{
+	if (kind->open(&thing, name))
+		_exit(1);
+}
+
+static void victim_has_used_it(void)
+{
+	victim_opens();
+	if (kind->holds.take(thing) || kind->holds.give(thing))
+		_exit(1);
+}
+
+static void victim_takes_and_gives(void)
+{
+	if (kind->holds.take(thing) || kind->holds.give(thing))
+		_exit(1);
+}
+
+static void lets_go(void)
+{
+	if (holder_has && actor_do(&holder, act_give, 1, NULL).r)
+		give_up("%s: the holder gives back", kind->name);
+	holder_has = false;
+	since_ = now_ns();
+}
+
+/* So that the victim has to wait as well. */
+static void somebody_has_it(void)
+{
+	struct result r = actor_do(&holder, act_take, 1, NULL);
+
+	if (r.r)
+		give_up("%s: the other holder: %s", kind->name, strerror(r.r));
+	holder_has = true;
+}
+
+/* What the other, who comes after the end, is told. Again if it was late, since the machine may have had other work. */
+static bool killed_after(const struct stepper *how, bool contended, long n)
+{
+	struct step s;
+	bool good;
+
+	for (unsigned try = 0; try < TRIES; try++) {
+		step_begin(&s, how);
+		if (contended) {
+			somebody_has_it();
+			step_past_sleep(&s);
+		}
+		step_to(&s, s.at + n, false);
+		if (contended && holder_has)
+			lets_go();
+		since_ = now_ns();
+		step_kill(&s);
+		good = passes("who comes after one that was killed at an instruction", 0);
+		if (good)
+			return true;
+		note("%s: it was killed after %ld instructions", kind->name, n);
+	}
+	return false;
+}
+
+static long through(const struct stepper *how, bool contended)
+{
+	struct step s;
+	long awake;
+
+	step_begin(&s, how);
+	if (contended) {
+		somebody_has_it();
+		step_past_sleep(&s);
+	}
+	awake = s.at;
+	step_to(&s, 1000000, false);
+	if (holder_has)
+		lets_go();
+	step_kill(&s);
+	if (!s.ended)
+		give_up("%s: it does not come through", kind->name);
+	return s.at - awake;
+}
+
+static void story_instructions(const struct stepper *how, bool contended, const char *title)
+{
+	uint64_t until;
+	long n, all, kills = 0, every, begun;
+	bool good = true;
+
+	curtain_up();
+	all = through(how, contended);
+	begun = (long)(now_ns() / 1000);
+	for (n = 1; n <= 3 && good; n++, kills++)
+		good = killed_after(how, contended, n * all / 4);
+	/* So many as there is time for, evenly, from a random one on. */
+	every = (long)((double)(now_ns() / 1000 - (uint64_t)begun) / (double)kills * (double)all * 1000 / (double)STEP_NS) + 1;
+	until = now_ns() + 4 * STEP_NS;
+	for (n = random_below((uint32_t)every); n <= all && good && now_ns() < until; n += every, kills++)
+		good = killed_after(how, contended, n);
+	ok(good && kills > 3, "%s: %s (%ld instructions, killed after %ld of them)", kind->name, title, all, kills);
+	curtain_down();
+}
+
+int main(void)
+{
+	static const struct stepper alone = { victim_has_used_it, victim_takes_and_gives, NULL },
+		new = { victim_opens, victim_takes_and_gives, NULL }, behind = { victim_has_used_it, victim_takes_and_gives, lets_go };
+
+	harness_begin(600);
+	shared = shared_memory(sizeof *shared);
+	daemon_started(&daemon_);
+	for (unsigned i = 0; i < kinds_count; i++) {
+		kind = &kinds[i];
+		story_ends();
+		story_keeps();
+		story_waiters();
+		story_restart();
+		story_instructions(&alone, false, "killed at any instruction of taking and giving back");
+		story_instructions(&new, false, "... of the first time");
+		story_instructions(&behind, true, "... after another has given it back");
+	}
+	daemon_end(&daemon_, SIGTERM);
+	return harness_end();
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What can be held, as one table: the stories of kinds.c are told once, and run for each row.
+ *
+ * A row has two roles. The holder has the thing so that nobody else can have what the other, who wants it, asks for;
+ * and once the holder has given it back, or has ended, the other one gets it.
+ */
+#ifndef E2E_KINDS_H
+#define E2E_KINDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct role {
+	int (*take)(void *h);
+	int (*try)(void *h);
+	int (*give)(void *h);
+	int (*check)(void *h);           /* 0 while it is held */
+	int (*token)(void *h, uint64_t *ret);
+};
+
+struct kind {
+	const char *name;                /* for people */
+	const char *word;                /* part of the names of things */
+	int (*open)(void **ret, const char *name);
+	int (*close)(void *h);
+	int busy;                        /* what try says while another holds */
+	bool of_thread;                  /* the end of the thread that took it gives it back */
+	struct role holds, wants;
+};
+
+extern const struct kind kinds[];
+extern const unsigned kinds_count;
+
+#endif
