@@ -164,17 +164,18 @@ int dlock_wanted(dlock_t *l)
 
 /* --- For the commands that come with the library --- */
 
-__attribute__((visibility("default"))) int dlock_internal_deadline(dlock_t *l, const uint64_t **ret_ns,
+__attribute__((visibility("default"))) int dlock_internal_deadline(void *handle, const uint64_t **ret_ns,
 								   const uint64_t **ret_loss_ns);
 
 /*
- * Where the deadline stands of what is held through this handle (segment.h), and before it the span in which a
+ * Where the deadline stands of what is held through this handle, of any kind (segment.h), and before it the span in which a
  * loss is prepared. They stay readable in a child after fork().
  */
-int dlock_internal_deadline(dlock_t *l, const uint64_t **ret_ns, const uint64_t **ret_loss_ns)
+int dlock_internal_deadline(void *handle, const uint64_t **ret_ns, const uint64_t **ret_loss_ns)
 {
-	struct binding *b;
-	int r = hold_find(l, &b);
+	struct dlock *l = handle;
+	struct binding *b = binding_now(l);
+	int r = l->kind == KIND_LOCK ? hold_find(l, &b) : 0;
 
 	if (r < 0)
 		return -r;

@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* dlock run: its options, as those of flock(1), and the taking of the lock. */
+/* dlock run: its options, as those of flock(1), and the taking of what is held. */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "client.h"
 #include "cmd.h"
 #include "run.h"
 
-#define ANCHOR_FD     250                /* out of the way of scripts, which count theirs from 3 */
 #define SECONDS_MAX   1e9
 #define GRACE_S_MAX   1e6
 #define GRACE_MS      1000
-
-/* Of the library, for this command alone: what has the descriptor open keeps this client alive. */
-int dlock_internal_inherit(int *ret_fd);
-
-/* Where the node's deadline stands, for whoever holds the lock. */
-int dlock_internal_deadline(dlock_t *l, const uint64_t **ret_ns, const uint64_t **ret_loss_ns);
 
 static const char help[] =
 "Usage: dlock run [OPTIONS] NAME [--] COMMAND [ARGUMENT...]\n"
@@ -190,7 +180,7 @@ static int parse(int argc, char **argv, struct run *run, struct run_options *o)
 	return r < 0 ? operands_take(argc - optind, argv + optind, run, o) : r;
 }
 
-/* --- The lock --- */
+/* --- The hold --- */
 
 static int say(const struct run *run, const char *why, int code)
 {
@@ -224,59 +214,6 @@ static int failed(const struct run *run, int error)
 	}
 }
 
-/* As whom we take it: one process for all its threads, alive until the last of the run has gone. */
-static int lock_open(struct run *run)
-{
-	dlock_attr_t *attr;
-	int fd, r = dlock_internal_inherit(&fd);
-
-	if (r == 0)
-		r = dlock_attr_create(&attr);
-	if (r != 0)
-		return r;
-	dlock_attr_set_owner(attr, DLOCK_OWNER_PROCESS);
-	r = dlock_open(&run->lock, run->name, attr);
-	dlock_attr_destroy(attr);
-	if (r != 0)
-		return r;
-	run->anchor = -1;
-	fcntl(fd, F_SETFD, FD_CLOEXEC);
-	if (run->closes)
-		return 0;
-	run->anchor = fcntl(fd, F_DUPFD, ANCHOR_FD);
-	if (run->anchor < 0)
-		run->anchor = dup(fd);
-	return run->anchor < 0 ? errno : 0;
-}
-
-static struct timespec until(double seconds)
-{
-	struct timespec t;
-	time_t whole = (time_t)seconds;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += whole;
-	t.tv_nsec += (long)((seconds - (double)whole) * 1e9);
-	if (t.tv_nsec >= 1000000000L) {
-		t.tv_nsec -= 1000000000L;
-		t.tv_sec++;
-	}
-	return t;
-}
-
-/* No time at all is the same as -n, as in flock(1). */
-static int lock_take(struct run *run, const struct run_options *o)
-{
-	struct timespec at;
-
-	if (o->try || (o->limited && o->wait_s == 0))
-		return dlock_trywait(run->lock);
-	if (!o->limited)
-		return dlock_wait(run->lock);
-	at = until(o->wait_s);
-	return dlock_clockwait(run->lock, CLOCK_MONOTONIC, &at);
-}
-
 int cmd_run(int argc, char **argv)
 {
 	struct run run = { .grace_ms = GRACE_MS, .cgroup = { .parent = -1, .dir = -1 } };
@@ -285,16 +222,12 @@ int cmd_run(int argc, char **argv)
 
 	if (r >= 0)
 		return r;
-	r = lock_open(&run);
+	r = hold_open(&run);
 	if (r != 0)
 		return failed(&run, r);
-	r = lock_take(&run, &o);
+	r = hold_take(&run, o.limited || o.try, o.try ? 0 : o.wait_s);
 	if (r == EBUSY || r == ETIMEDOUT)
 		return o.conflict_code;
-	if (r == 0)
-		r = dlock_token(run.lock, &run.token);
-	if (r == 0)
-		r = dlock_internal_deadline(run.lock, &run.deadline_ns, &run.loss_ns);
 	if (r == ESTALE)
 		return say(&run, "the hold was lost before the command could begin", EX_TEMPFAIL);
 	return r != 0 ? failed(&run, r) : run_front(&run);

@@ -51,6 +51,12 @@ struct run_cgroup {
 	char name[32];
 };
 
+enum run_kind {
+	RUN_LOCK,
+};
+
+#define RUN_NAME_MAX (64 + 1 + 255 + 1)
+
 struct run {
 	const char *name;        /* as the user wrote it */
 	char **argv;
@@ -58,7 +64,9 @@ struct run {
 	bool ends;               /* --grace was given: a TERM ends the run */
 	unsigned grace_ms;
 
-	dlock_t *lock;           /* the front's; the guard does not touch the library */
+	enum run_kind kind;
+	void *handle;            /* of that kind. The front's; the guard does not touch the library */
+	char full_name[RUN_NAME_MAX];    /* with the space */
 	uint64_t token;
 	const uint64_t *deadline_ns, *loss_ns;   /* in the node page (proto/segment.h) */
 	int anchor;              /* what the command inherits; -1 with -o */
@@ -70,7 +78,17 @@ struct run {
 	struct run_cgroup cgroup;
 };
 
-/* --- run_front.c: runs the command under the lock, which is held. Returns the exit code. --- */
+/* --- run_hold.c: what the run holds, of its kind. Positive errors, as the library has them --- */
+
+int hold_open(struct run *run);
+
+/* Within so many seconds (0: at once), or as long as it takes. With the token, and where the deadline stands. */
+int hold_take(struct run *run, bool limited, double seconds);
+int hold_check(struct run *run);         /* ESTALE: lost */
+int hold_give(struct run *run);
+int hold_fd(struct run *run);            /* to be polled: look anew. -1: there is none */
+
+/* --- run_front.c: runs the command under the hold. Returns the exit code. --- */
 int run_front(struct run *run);
 
 /* --- run_guard.c: the guard's life, beginning with the command's. --- */

@@ -60,13 +60,13 @@ static void hold_lost(struct front *f, const char *what)
 	if (f->lost)
 		return;
 	f->lost = true;
-	fprintf(stderr, "dlock run: %s: %s; ending %s\n", dlock_name(f->run->lock), what, f->run->argv[0]);
+	fprintf(stderr, "dlock run: %s: %s; ending %s\n", f->run->full_name, what, f->run->argv[0]);
 	ask(f, RUN_END, (int)f->run->grace_ms);
 }
 
-static void hold_check(struct front *f)
+static void hold_look(struct front *f)
 {
-	if (!f->lost && dlock_check(f->run->lock) == ESTALE)
+	if (!f->lost && hold_check(f->run) == ESTALE)
 		hold_lost(f, "the hold was lost");
 }
 
@@ -107,7 +107,7 @@ static void stop(struct front *f, int sig)
 	raise(sig);
 	sigprocmask(SIG_UNBLOCK, &only, NULL);
 	sigprocmask(SIG_BLOCK, &only, NULL);
-	hold_check(f);
+	hold_look(f);
 }
 
 /* --- The guard --- */
@@ -163,7 +163,7 @@ static void watch(struct front *f)
 		};
 
 		poll(fds, 3, f->lost ? -1 : LOOK_MS);
-		hold_check(f);
+		hold_look(f);
 		if (fds[0].revents)
 			messages_receive(f);
 		if (fds[1].revents)
@@ -179,8 +179,7 @@ static int prepare(struct front *f)
 	struct sigaction plain = { .sa_handler = SIG_DFL };
 	int tty;
 
-	if (dlock_fd(run->lock, &f->hint) != 0)
-		f->hint = -1;
+	f->hint = hold_fd(run);
 	tty = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
 	run->terminal = tty >= 0;
 	if (tty >= 0)
@@ -206,7 +205,7 @@ static void stdio_drop(void)
 
 /*
  * A command that was ended by a signal may have left its work half done, as a holder that died: then
- * the lock is not posted, and a robust handle gets EOWNERDEAD after us.
+ * the hold is not given back, and a robust handle gets EOWNERDEAD after us.
  */
 static int result(struct front *f)
 {
@@ -214,7 +213,7 @@ static int result(struct front *f)
 
 	if (f->guard_died) {
 		fprintf(stderr, "dlock run: %s: the guard (pid %d) was killed; so is what it guarded\n",
-			dlock_name(run->lock), (int)f->guard);
+			run->full_name, (int)f->guard);
 		run_cgroup_kill(&run->cgroup);
 		family_end(&f->family);
 		run_cgroup_remove(&run->cgroup);
@@ -222,12 +221,12 @@ static int result(struct front *f)
 	}
 	while (waitpid(f->guard, NULL, 0) < 0 && errno == EINTR)
 		;
-	hold_check(f);
+	hold_look(f);
 	if (f->lost)
 		return EX_TEMPFAIL;
 	if (WIFSIGNALED(f->status))
 		return 128 + WTERMSIG(f->status);
-	return dlock_post(run->lock) == ESTALE ? EX_TEMPFAIL : WEXITSTATUS(f->status);
+	return hold_give(run) == ESTALE ? EX_TEMPFAIL : WEXITSTATUS(f->status);
 }
 
 int run_front(struct run *run)
@@ -239,7 +238,7 @@ int run_front(struct run *run)
 		r = guard_start(&f);
 	if (r < 0) {
 		run_cgroup_remove(&run->cgroup);
-		dlock_post(run->lock);
+		hold_give(run);
 		fprintf(stderr, "dlock run: cannot start a process: %s\n", strerror(-r));
 		r = EX_OSERR;
 	} else {

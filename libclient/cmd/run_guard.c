@@ -56,7 +56,7 @@ static uint64_t now_ms(void)
 
 static void environment_set(const struct run *run)
 {
-	const char *full = dlock_name(run->lock), *slash = strchr(full, '/');
+	const char *full = run->full_name, *slash = strchr(full, '/');
 	char token[24], space[80];
 
 	snprintf(space, sizeof(space), "%.*s", (int)(slash - full), full);
