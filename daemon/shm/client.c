@@ -525,7 +525,7 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const struct
 	*ret_account = 0;
 	if (r == 0 && slot && ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot)) {
 		*ret_slot = slot;
-		return object ? object_open_again(s, slot, c->index, what->arg, ret_account) : 0;
+		return object ? object_open(s, slot, c->index, what->arg, ret_account) : 0;
 	}
 	if (r == 0 && made)
 		r = name_make(s, what->kind, what->name, what->len, &slot);

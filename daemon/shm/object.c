@@ -9,7 +9,7 @@
 
 #define ACCOUNT_BUCKETS 4096u
 
-const struct object_kind *const object_kinds[KINDS] = {
+const struct object_kind *object_kinds[KINDS] = {
 	[KIND_LOCK] = NULL,
 };
 
@@ -107,51 +107,43 @@ static void account_free(struct account *a)
 	free(a);
 }
 
-static int object_make(struct space *s, uint32_t slot, uint32_t arg, struct object **ret)
+/* Where it fails there is an object that nobody has an account in: object_unused() follows. */
+static int object_make(struct object *o, uint32_t arg)
 {
-	struct object *o = object_new(s, slot);
-	int r;
+	int r = o->note ? 0 : note_make(o->space, o->slot, 0, &o->note);
 
-	if (!o)
-		return -ENOMEM;
-	r = note_make(s, slot, 0, &o->note);
-	if (r < 0) {
-		object_free(o);
+	if (r == 0)
+		r = kind_of(o)->make(o, arg);
+	if (r < 0)
 		return r;
-	}
-	r = kind_of(o)->make(o, arg);
-	if (r < 0) {
-		note_drop(s, o->note);
-		object_free(o);
-		return r;
-	}
-	*ret = o;
+	FAULT_AROUND(__atomic_store_n(&object_note(o)->made, 1, __ATOMIC_RELEASE));
+	o->made = true;
 	return 0;
 }
 
-int object_open_again(struct space *s, uint32_t slot, uint32_t client, uint32_t arg, uint32_t *ret_account)
+static int object_ready(struct space *s, uint32_t slot, uint32_t arg, struct object **ret)
 {
-	struct object *o = object_at(s, slot);
-	const struct account *a = account_of(s, slot, client);
+	struct object *o = *ret = object_at(s, slot);
 
-	if (!o || !a)
-		return -EINVAL;
-	*ret_account = a->slot;
+	if (!o)
+		o = *ret = object_new(s, slot);
+	if (!o)
+		return -ENOMEM;
+	if (!o->made)
+		return object_make(o, arg);
 	return kind_of(o)->check ? kind_of(o)->check(o, arg) : 0;
 }
 
 int object_open(struct space *s, uint32_t slot, uint32_t client, uint32_t arg, uint32_t *ret_account)
 {
-	struct object *o = object_at(s, slot);
-	struct account *a;
+	struct account *a = account_of(s, slot, client);
+	struct object *o;
 	uint32_t at;
-	int r;
+	int r = object_ready(s, slot, arg, &o);
 
-	if (!o)
-		r = object_make(s, slot, arg, &o);
-	else
-		r = kind_of(o)->check ? kind_of(o)->check(o, arg) : 0;
-	if (r < 0)
+	if (r == 0 && a)
+		*ret_account = a->slot;
+	if (r < 0 || a)
 		return r;
 	r = note_make(s, slot, client, &at);
 	if (r < 0)
@@ -181,14 +173,15 @@ void object_leave(struct space *s, uint32_t slot, uint32_t client, bool died)
 	note_drop(s, at);
 }
 
-/* Where the making of the object has failed there is a name without one. */
 void object_unused(struct space *s, uint32_t slot)
 {
 	struct object *o = object_at(s, slot);
 
-	if (!o) {
+	if (!o) {                        /* there was no memory */
 		name_take_out(s, slot);
 		space_forget(s, slot);
+	} else if (!o->made) {
+		object_end(o);
 	} else if (!o->unused) {
 		o->unused = true;
 		kind_of(o)->unused(o);
@@ -208,7 +201,8 @@ void object_end(struct object *o)
 		note_drop(s, at);
 	}
 	object_free(o);
-	note_drop(s, note);
+	if (note)
+		note_drop(s, note);
 	name_take_out(s, slot);
 	space_forget(s, slot);
 }
@@ -217,7 +211,7 @@ void object_lapse(struct space *s, uint32_t slot)
 {
 	struct object *o = object_at(s, slot);
 
-	if (o && kind_of(o)->lapse)
+	if (o && o->made && kind_of(o)->lapse)
 		kind_of(o)->lapse(o);
 }
 
@@ -225,7 +219,7 @@ void object_adopt(struct space *s, uint32_t slot)
 {
 	struct object *o = object_at(s, slot);
 
-	if (o && kind_of(o)->adopt)
+	if (o && o->made && kind_of(o)->adopt)
 		kind_of(o)->adopt(o);
 	if (!name_at(s, slot)->opens)    /* its last client has left while no daemon was there, or just now */
 		object_unused(s, slot);
@@ -241,7 +235,8 @@ void object_ring(struct space *s, uint32_t slot)
 	struct account *a = note_is(s, slot) ? s->things[slot] : NULL;
 	struct object *o = a ? a->object : s->things[slot];
 
-	kind_of(o)->ring(o, a);
+	if (o->made)
+		kind_of(o)->ring(o, a);
 }
 
 void object_end_note(struct space *s, uint32_t slot)
@@ -285,23 +280,22 @@ static int adopt_note(struct space *s, uint32_t slot)
 	}
 	if (!n->client) {
 		o->note = slot;
+		o->made = n->made;
 		return 0;
 	}
 	a = account_new(o, slot, n->client);
 	return a ? 0 : -ENOMEM;
 }
 
-/* Who was told of an object that has no note was told of nothing; it comes back, and asks anew. */
-static int adopt_whole(struct space *s, struct object *o)
+/* Nobody was told of one that is not made: who wanted it asks again. */
+static int adopt_whole(struct object *o)
 {
-	int r = 0;
-
-	if (!o->note)
-		r = note_make(s, o->slot, 0, &o->note);
-	for (struct account *a = o->accounts; a && r == 0; a = a->next)
+	if (!o->made)
+		return 0;
+	for (struct account *a = o->accounts; a; a = a->next)
 		if (kind_of(o)->joined)
 			kind_of(o)->joined(o, a, true);
-	return r == 0 && kind_of(o)->recall ? kind_of(o)->recall(o) : r;
+	return kind_of(o)->recall ? kind_of(o)->recall(o) : 0;
 }
 
 int objects_adopt(struct space *s)
@@ -317,7 +311,7 @@ int objects_adopt(struct space *s)
 			r = adopt_note(s, next);
 	for (i = 0; r == 0 && (next = table_next(&s->names, i)); i = next)
 		if (object_at(s, next))
-			r = adopt_whole(s, object_at(s, next));
+			r = adopt_whole(object_at(s, next));
 	return r;
 }
 

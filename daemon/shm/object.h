@@ -30,6 +30,7 @@ struct object {
 	uint32_t slot;
 	uint32_t note;                   /* the slot of its own note */
 	enum kind kind;
+	bool made;                       /* else make() is still to be called: a daemon died before it had been */
 	bool unused;                     /* unused() has been called, and nobody has come since */
 	uint32_t n_accounts;
 	struct account *accounts;        /* newest first */
@@ -57,7 +58,7 @@ struct object_kind {
 	void (*free)(struct object *o);                          /* what it has beyond `size`; may be NULL */
 };
 
-extern const struct object_kind *const object_kinds[KINDS];
+extern const struct object_kind *object_kinds[KINDS];     /* fixed, but for tests */
 
 static inline bool object_kind_known(enum kind k)
 {
@@ -88,8 +89,8 @@ void object_end(struct object *o);       /* nobody has it open: it goes, with it
 
 /* --- for client.c, name.c and the like --- */
 
+/* The client's open stands in the ledger already; also again. Where it fails, the open is taken back. */
 int object_open(struct space *s, uint32_t slot, uint32_t client, uint32_t arg, uint32_t *ret_account);
-int object_open_again(struct space *s, uint32_t slot, uint32_t client, uint32_t arg, uint32_t *ret_account);
 void object_leave(struct space *s, uint32_t slot, uint32_t client, bool died);
 void object_unused(struct space *s, uint32_t slot);
 void object_lapse(struct space *s, uint32_t slot);
