@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What tests/e2e/kinds.c tells of one node, for two nodes of a cluster: everything that can be held (kinds.h) is held on host 1
+ * and wanted on host 2, all rows of the table at once.
+ *
+ * The holder gives back, or dies: the other gets it soon. Its daemon goes and comes back in time: held is held. Its daemon is frozen,
+ * or killed for good: nobody else has it before the holder's own check, which asks no daemon, has said that it is lost.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../e2e/harness.h"
+#include "../e2e/kinds_stage.h"
+#include "town.h"
+
+#define TTL_MS     1500
+#define ROWS_MAX   24
+#define SOON_MS    500                   /* from host to host, on a machine that has other work */
+#define LAPSE_MS   (4 * TTL_MS + 3000)   /* until somebody else has it: TTL + 2d + o, and a new reign */
+#define BACK_MS    20000                 /* until a node that was lost serves again */
+
+static struct cast {
+	struct scene scene;
+	struct actor holder, other, next;        /* next: of the other's host, too */
+	uint64_t token;
+} cast[ROWS_MAX];
+
+static bool good;
+
+static struct cast *row(unsigned i)
+{
+	scene = cast[i].scene;
+	return &cast[i];
+}
+
+#define EACH_ROW(c) for (unsigned i_ = 0; i_ < kinds_count && (c = row(i_)); i_++)
+
+static void expect(bool right, const char *what, int r)
+{
+	if (right)
+		return;
+	note("%s: %s (%s)", scene.kind->name, what, r < 0 ? "nothing came" : r ? strerror(r) : "0");
+	good = false;
+}
+
+static void at_host(unsigned host)
+{
+	setenv("DLOCK_RUN_DIR", town_run_dir(host), 1);
+}
+
+static void curtain_up(void)
+{
+	struct cast *c;
+
+	for (unsigned i = 0; i < kinds_count; i++) {
+		scene.kind = &kinds[i];
+		scene_new();
+		cast[i].scene = scene;
+	}
+	EACH_ROW(c) {
+		at_host(1);
+		enters(&c->holder);
+		at_host(2);
+		enters(&c->other);
+		enters(&c->next);
+		c->token = takes(&c->holder);
+	}
+	good = true;
+}
+
+static void curtain_down(const char *title)
+{
+	struct cast *c;
+
+	EACH_ROW(c) {
+		actor_kill(&c->holder, SIGKILL);
+		actor_kill(&c->other, SIGKILL);
+		actor_kill(&c->next, SIGKILL);
+	}
+	ok(good, "%s", title);
+}
+
+static void others_wait(void)
+{
+	struct cast *c;
+
+	EACH_ROW(c)
+		waits(&c->other, act_take);
+}
+
+static struct result comes(struct actor *a, unsigned ms, uint64_t above, const char *what)
+{
+	struct result r = { .r = -1 };
+
+	actor_result(a, ms, &r);
+	expect(r.r == 0, what, r.r);
+	if (r.r == 0 && r.token <= above) {
+		note("%s: %s, but with token %llx after %llx", scene.kind->name, what, (unsigned long long)r.token, (unsigned long long)above);
+		good = false;
+	}
+	return r;
+}
+
+static void does(struct actor *a, actor_fn fn, uint64_t arg, int wanted, const char *what)
+{
+	int r = actor_do(a, fn, arg, NULL).r;
+
+	expect(r == wanted, what, r);
+}
+
+/* A try asks the other nodes, for a second: all at once. */
+static void all_busy(void)
+{
+	struct cast *c;
+
+	EACH_ROW(c)
+		actor_send(&c->next, act_try_it, 1, NULL);
+	EACH_ROW(c) {
+		struct result r = { .r = -1 };
+
+		actor_result(&c->next, 5000, &r);
+		expect(r.r == c->scene.kind->busy, "a try on the other host", r.r);
+	}
+}
+
+static void story_hand_over(void)
+{
+	struct cast *c;
+
+	curtain_up();
+	all_busy();
+	others_wait();
+	EACH_ROW(c) {
+		does(&c->holder, act_give, 0, 0, "the holder gives back");
+		uint64_t token = comes(&c->other, SOON_MS, c->token, "who waits on the other host has it").token;
+		actor_send(&c->holder, act_take, 0, NULL);
+		does(&c->other, act_give, 1, 0, "and gives it back");
+		comes(&c->holder, SOON_MS, token, "the first has it again");
+	}
+	curtain_down("everything that can be held goes from host to host, and back");
+}
+
+static void story_death(void)
+{
+	struct cast *c;
+
+	curtain_up();
+	others_wait();
+	EACH_ROW(c) {
+		actor_kill(&c->holder, SIGKILL);
+		comes(&c->other, SOON_MS, c->token, "who waits on the other host for one that is killed has it");
+	}
+	curtain_down("a holder is killed, and who waits on another host has it");
+}
+
+static void story_restart(void)
+{
+	struct cast *c;
+
+	curtain_up();
+	others_wait();
+	daemon_kill(1, SIGKILL);
+	daemon_begin(1);
+	if (!daemon_ready(1, BACK_MS))
+		give_up("the daemon of host 1 does not come back");
+	EACH_ROW(c)
+		does(&c->holder, act_still, 0, 0, "the holder's check after a restart");
+	all_busy();
+	EACH_ROW(c) {
+		does(&c->holder, act_give, 0, 0, "the holder gives back after a restart");
+		comes(&c->other, SOON_MS, c->token, "who waits since before the restart has it");
+	}
+	curtain_down("the holder's daemon dies and comes back in time: held is held");
+}
+
+/* Until the check says that it is lost; the token is then the last moment at which it was good. */
+static int act_watch(struct stage *s, uint64_t arg)
+{
+	int r;
+
+	(void)arg;
+	do {
+		s->token = now_ns();
+		r = scene.kind->holds.check(scene.thing);
+		nap_ns(MS / 10);
+	} while (r == 0);
+	return r;
+}
+
+static void story_lapse(int signo, const char *title)
+{
+	struct cast *c;
+	double margin = 1e9;
+
+	curtain_up();
+	others_wait();
+	EACH_ROW(c)
+		actor_send(&c->holder, act_watch, 0, NULL);
+	nap_ns(random_below(300) * MS);
+	daemon_kill(1, signo);
+	EACH_ROW(c) {
+		struct result had = comes(&c->other, LAPSE_MS, c->token, "who waits has it once the holder's node is lost"), lost = { .r = -1 };
+
+		actor_result(&c->holder, 1000, &lost);
+		expect(lost.r == ESTALE, "the holder's check", lost.r);
+		expect(lost.token < had.at_ns, "the holder could believe that it had it, and another had it", 0);
+		if (((double)had.at_ns - (double)lost.token) / 1e6 < margin)
+			margin = ((double)had.at_ns - (double)lost.token) / 1e6;
+	}
+	note("from the last good check to the next holder: %.0f ms at least", margin);
+	if (signo == SIGSTOP)
+		daemon_thaw(1);
+	else
+		daemon_begin(1);
+	if (!daemon_ready(1, BACK_MS))
+		give_up("the daemon of host 1 does not come back");
+	EACH_ROW(c) {
+		does(&c->holder, act_give, 0, ESTALE, "the holder gives back what is lost");
+		does(&c->other, act_still, 1, 0, "the next one's check");
+		uint64_t token = c->token;
+		actor_send(&c->holder, act_take, 0, NULL);
+		does(&c->other, act_give, 1, 0, "the next one gives it back");
+		comes(&c->holder, BACK_MS, token, "the first has it once more");
+	}
+	curtain_down(title);
+}
+
+int main(void)
+{
+	if (kinds_count > ROWS_MAX)
+		give_up("more rows than this test has room for");
+	harness_begin(280);
+	if (!town_possible())
+		return harness_end();
+	town_begin(2, TTL_MS);
+	story_hand_over();
+	story_death();
+	story_restart();
+	story_lapse(SIGSTOP, "the holder's daemon is frozen: nobody has it before the holder has lost it; then all goes on");
+	story_lapse(SIGKILL, "the holder's daemon is killed: the same");
+	return harness_end();
+}
