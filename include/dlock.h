@@ -215,6 +215,34 @@ int dlock_check(dlock_t *l);
  */
 int dlock_token(dlock_t *l, uint64_t *ret);
 
+/* The most bytes that a value has. */
+#define DLOCK_VALUE_MAX 1024
+
+/*
+ * A value that the lock carries from holder to holder, over whatever hosts they are on: what the last exclusive holder that
+ * set one has left. For what is small and belongs to what the lock protects: how far a job has come, where the data lies. *len is how
+ * many bytes buf has room for, and then how many there are. Whoever holds the lock exclusively, and has set a value since, gets that.
+ *
+ *   EPERM    this thread (owner process: this process) does not hold the lock
+ *   ENODATA  nobody has left a value; or it was lost: with the node of the last exclusive holder, or with all nodes
+ *            that had the name open. A holder that dies as a process leaves what its predecessors have left
+ *   ERANGE   it has more bytes than that: *len says how many, and nothing is copied
+ *   ESTALE   the hold was lost
+ * The first call through a handle asks the daemon for the memory: ENOTCONN where it is away, ENOMEM, ENOSPC, and the like.
+ */
+int dlock_value_get(dlock_t *l, void *buf, size_t *len);
+
+/*
+ * Leaves a value for those who hold the lock after the caller. It is published by the caller's dlock_post(), as a whole, and not at
+ * all if the hold ends in another way. The last one set in a hold counts. Without one, what was there before stays.
+ *
+ *   EPERM     not held by this thread, or only shared
+ *   EMSGSIZE  more than DLOCK_VALUE_MAX bytes
+ *   ESTALE    the hold was lost
+ * and what dlock_value_get() says of the first call. In 4 KiB of memory on each node that has it open; a name without a value needs none.
+ */
+int dlock_value_set(dlock_t *l, const void *buf, size_t len);
+
 /*
  * A descriptor to poll for input: it becomes readable when the hold is lost, or wanted by others. A
  * hint that may come late or for nothing: the truth is dlock_check() and dlock_wanted(), the

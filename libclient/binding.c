@@ -37,6 +37,7 @@ static void binding_fill(struct binding *b, const struct dlock *l, const struct 
 		.slot = t->slot,
 		.account = t->account,
 		.epoch = t->epoch,
+		.value = t->value,
 		.space = space_ref(t->space),
 	};
 	/* Any thread may change the depth, so it is done by swaps in slow.c; and no serial is the holder. */
@@ -79,7 +80,7 @@ int binding_retire(struct dlock *l, struct binding *b)
 		return -ENOMEM;
 	*n = (struct binding){           /* the rest of it is its holders' */
 		.word = b->word, .line = b->line, .slow = b->slow, .me = b->me, .widen = b->widen,
-		.slot = b->slot, .account = b->account, .epoch = b->epoch, .space = space_ref(b->space),
+		.slot = b->slot, .account = b->account, .epoch = b->epoch, .value = b->value, .space = space_ref(b->space),
 	};
 	binding_publish(l, n);
 	return 0;

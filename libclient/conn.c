@@ -534,17 +534,31 @@ void conn_close(uint32_t number, uint32_t slot, uint32_t epoch)
 		late_add(number, slot);
 }
 
-int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd)
+/* One that is answered with a descriptor. */
+static int request_fd(const void *m, size_t n, uint32_t epoch, const struct limit *limit, int *ret_fd)
 {
-	struct attach_hint m = { { ATTACH_HINT, sizeof m, 0 }, number, slot };
 	struct packet p;
-	int r = request(&m, sizeof m, epoch, limit, &p);
+	int r = request(m, n, epoch, limit, &p);
 
 	if (r < 0)
 		return r;
 	*ret_fd = packet_take(&p, 0);
 	packet_done(&p);
 	return *ret_fd < 0 ? -EPROTO : 0;
+}
+
+int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd)
+{
+	struct attach_hint m = { { ATTACH_HINT, sizeof m, 0 }, number, slot };
+
+	return request_fd(&m, sizeof m, epoch, limit, ret_fd);
+}
+
+int conn_value(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd)
+{
+	struct attach_value m = { { ATTACH_VALUE, sizeof m, 0 }, number, slot };
+
+	return request_fd(&m, sizeof m, epoch, limit, ret_fd);
 }
 
 int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int signo)

@@ -55,6 +55,9 @@ int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit
 /* -ESTALE: not in that epoch. */
 int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int signo);
 
+/* Has what the name carries allocated. *ret_fd: the segment. -ESTALE: not in that epoch. -ENOSPC … */
+int conn_value(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd);
+
 /* Is a daemon there? Connects again where that is needed. */
 int conn_check(const struct limit *limit);
 

@@ -50,7 +50,7 @@ struct binding {
 	const struct node_line *line;
 	uint64_t slow;                   /* the bits of the word that decide: LOCK_SLOW, or SLOW_NEVER_TAKES */
 	uint64_t me;                     /* client index | LOCK_EXCLUSIVE */
-	uint64_t state;                  /* low half: the holder, 0 none; high half: depth of recursion */
+	uint64_t state;                  /* low half: the holder, 0 none; high half: depth of recursion, and STATE_VALUE */
 	uint64_t held;
 	uint32_t widen;                  /* or-ed to the thread's serial gives the holder */
 	uint32_t slot;
@@ -60,6 +60,8 @@ struct binding {
 	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */
 	uint64_t looked_ticks;           /* when one has looked at the counter for that */
 	uint32_t look_skip;              /* releases until the next such look */
+	struct value_page *value;        /* of what the name carries; NULL: not asked for yet */
+	uint64_t claim;                  /* STATE_VALUE: of the page (value.h) */
 	struct binding *older;
 } __attribute__((aligned(64)));
 
@@ -98,6 +100,7 @@ struct target {
 	uint32_t client, number, slot;   /* number: of the space */
 	uint32_t account;                /* objects: the slot of this client in it */
 	uint32_t epoch;                  /* of the connection; 0: nothing is open */
+	struct value_page *value;        /* NULL: not asked for yet */
 };
 
 struct name {
@@ -137,11 +140,23 @@ bool name_current(const struct name *n); /* what was opened holds still */
 void names_each_handle(void (*fn)(struct dlock *l, uint32_t arg), uint32_t arg);
 void names_child(void);                  /* nothing is open at the daemon */
 
+/* The page of what the name carries, of this binding. -ESTALE: the binding is lost. -ENOSPC, and as name_attach(). */
+int name_value(struct dlock *l, struct binding *b, const struct limit *limit);
+
 /* --- binding.c. Under lib, but for what only reads --- */
+
+/* A value has been set in this hold: the release is more than the fast path's. */
+#define STATE_VALUE (UINT64_C(1) << 63)
+#define STATE_LEVEL (UINT64_C(1) << 32)          /* one level of recursion */
 
 static inline uint32_t state_holder(uint64_t state)
 {
 	return (uint32_t)state;
+}
+
+static inline uint32_t state_depth(uint64_t state)
+{
+	return (uint32_t)((state & ~STATE_VALUE) / STATE_LEVEL);
 }
 
 /* The account's 8 words; the object's are at word. */
@@ -187,6 +202,15 @@ int hold_give(struct binding *b, uint64_t held);
 
 /* After a release: tells the daemon, where that waits for it. */
 void hold_yielded(struct binding *b);
+
+/* The caller's hold through this handle. The newest binding is where it is, nearly always. -EPERM: there is none. */
+int hold_find(const struct dlock *l, struct binding **ret);
+bool hold_good(const struct binding *b); /* not lost, at this moment */
+int hold_token(const struct binding *b, uint64_t *ret);    /* -ESTALE: lost */
+
+/* --- value.c --- */
+
+void value_turn(struct binding *b);      /* what was set in this hold is published; before its release */
 
 /* Gives back what was taken and turned out to be past its deadline. */
 void hold_undo(struct binding *b);

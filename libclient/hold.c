@@ -10,11 +10,8 @@
 
 #define LOOK_SKIP 16u                    /* releases within a 32nd of LOCK_FORCE_NS, and only one looks */
 
-/*
- * The caller's hold through this handle. The newest binding is where it is, nearly always; a hold
- * that was lost may be in an older one. -EPERM: there is none.
- */
-static int hold_find(const struct dlock *l, struct binding **ret)
+/* A hold that was lost may be in an older one. */
+int hold_find(const struct dlock *l, struct binding **ret)
 {
 	uint32_t holder;
 	int r = holder_of(l, &holder);
@@ -29,6 +26,11 @@ static bool hold_identical(const struct binding *b)
 {
 	return !((__atomic_load_n(b->word, __ATOMIC_ACQUIRE) ^ __atomic_load_n(&b->held, __ATOMIC_RELAXED)) &
 		 LOCK_IDENTITY);
+}
+
+bool hold_good(const struct binding *b)
+{
+	return !binding_lost(b) && hold_identical(b) && deadline_good(b->line);
 }
 
 /*
@@ -98,10 +100,12 @@ int slow_post(struct dlock *l)
 		if (!state)
 			return EPERM;    /* another thread of the process was faster */
 	} while (!__atomic_compare_exchange_n(&b->state, &state,
-					      state >> 32 ? state - (UINT64_C(1) << 32) : 0, false,
+					      state_depth(state) ? state - STATE_LEVEL : 0, false,
 					      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	if (state >> 32)
-		return !binding_lost(b) && hold_identical(b) && deadline_good(b->line) ? 0 : ESTALE;
+	if (state_depth(state))
+		return hold_good(b) ? 0 : ESTALE;
+	if (state & STATE_VALUE)
+		value_turn(b);
 	return hold_give(b, held);
 }
 
@@ -114,26 +118,32 @@ int dlock_check(dlock_t *l)
 		hint_drain(l);
 	if (r < 0)
 		return -r;
-	return !binding_lost(b) && hold_identical(b) && deadline_good(b->line) ? 0 : ESTALE;
+	return hold_good(b) ? 0 : ESTALE;
 }
 
 /* A count of 0 is the last of a range, 2^40. The bias is the hold's own as long as the word is: read in that order. */
-int dlock_token(dlock_t *l, uint64_t *ret)
+int hold_token(const struct binding *b, uint64_t *ret)
 {
-	struct binding *b;
 	uint64_t bias, count;
-	int r = hold_find(l, &b);
 
-	if (r < 0)
-		return -r;
 	if (binding_lost(b))
-		return ESTALE;
+		return -ESTALE;
 	bias = __atomic_load_n(&seg_slot(b->space->base, b->slot)->bias, __ATOMIC_ACQUIRE);
 	count = lock_count(__atomic_load_n(&b->held, __ATOMIC_RELAXED));
 	if (!hold_identical(b) || !deadline_good(b->line))
-		return ESTALE;
+		return -ESTALE;
 	*ret = bias + (count ? count : UINT64_C(1) << LOCK_COUNT_BITS);
 	return 0;
+}
+
+int dlock_token(dlock_t *l, uint64_t *ret)
+{
+	struct binding *b;
+	int r = hold_find(l, &b);
+
+	if (r == 0)
+		r = hold_token(b, ret);
+	return -r;
 }
 
 int dlock_consistent(dlock_t *l)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "conn.h"
 #include "deadline.h"
@@ -233,6 +234,28 @@ static int name_open(struct name *n, uint32_t arg, const struct limit *limit)
 int name_bell(struct name *n, const struct limit *limit)
 {
 	return name_current(n) ? name_open(n, n->arg, limit) : 0;
+}
+
+int name_value(struct dlock *l, struct binding *b, const struct limit *limit)
+{
+	struct target *t = &l->name->target;
+	struct value_page *page;
+	int fd = -1, r;
+
+	if (t->space != b->space || t->slot != b->slot || t->epoch != b->epoch)
+		return -ESTALE;
+	r = conn_value(t->number, t->slot, t->epoch, limit, &fd);
+	if (r < 0)
+		return r;
+	lib_lock();
+	r = space_value(t->space, t->slot, fd, &page);
+	lib_unlock();
+	close(fd);
+	if (r < 0)
+		return r;
+	t->value = page;
+	__atomic_store_n(&b->value, page, __ATOMIC_RELEASE);
+	return 0;
 }
 
 static int name_onloss(struct name *n, const struct limit *limit)

@@ -160,9 +160,9 @@ static int wait_nested(struct wait *x, struct binding *b)
 	do {
 		if (state_holder(state) != x->holder)
 			return 1;        /* released by another thread of the process */
-		if (state >> 32 == UINT32_MAX)
+		if (state_depth(state) == UINT32_MAX / 2)
 			return -EAGAIN;
-	} while (!__atomic_compare_exchange_n(&b->state, &state, state + (UINT64_C(1) << 32), false,
+	} while (!__atomic_compare_exchange_n(&b->state, &state, state + STATE_LEVEL, false,
 					      __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE));
 	return 0;
 }

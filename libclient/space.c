@@ -12,6 +12,7 @@
 
 #include "proto/segment.h"
 
+#define VALUES_SIZE   (SEG_FILE_SIZE - SEG_VALUE_OFF)
 #define HEAD_AND_BITS (SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * sizeof(uint64_t))
 
 static struct space *spaces;             /* newest first */
@@ -95,6 +96,8 @@ static void spaces_trim(void)
 		}
 		*at = s->next;
 		munmap(s->base, SEG_SIZE);
+		if (s->values)
+			munmap(s->values, VALUES_SIZE);
 		if (bell_good(s))
 			close(s->bell);
 		free(s);
@@ -159,11 +162,11 @@ int space_get(const char *name, size_t len, uint64_t generation, int segment_fd,
 }
 
 /* In whole pages of this machine, which may be larger than an area. */
-static int open_up(struct space *s, uint64_t off, uint64_t size)
+static int open_up(char *base, uint64_t off, uint64_t size)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = off & ~(page - 1);
 
-	return mprotect((char *)s->base + begin, off + size - begin, PROT_READ | PROT_WRITE) < 0 ? -ENOMEM : 0;
+	return mprotect(base + begin, off + size - begin, PROT_READ | PROT_WRITE) < 0 ? -ENOMEM : 0;
 }
 
 int space_reach(struct space *s, uint32_t client, uint32_t slot)
@@ -173,15 +176,43 @@ int space_reach(struct space *s, uint32_t client, uint32_t slot)
 	int r = 0;
 
 	if (s->area != client)
-		r = open_up(s, SEG_AREA_OFF + (uint64_t)client * SEG_AREA_SIZE, SEG_AREA_SIZE);
+		r = open_up(s->base, SEG_AREA_OFF + (uint64_t)client * SEG_AREA_SIZE, SEG_AREA_SIZE);
 	if (r == 0 && !(s->chunks[chunk / 64] & bit))
-		r = open_up(s, SEG_SLOT_OFF + (uint64_t)chunk * SEG_CHUNK_SLOTS * sizeof(struct seg_slot),
+		r = open_up(s->base, SEG_SLOT_OFF + (uint64_t)chunk * SEG_CHUNK_SLOTS * sizeof(struct seg_slot),
 			    SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
 	if (r < 0)
 		return r;
 	s->area = client;
 	s->chunks[chunk / 64] |= bit;
 	return 0;
+}
+
+static int values_map(struct space *s, int fd)
+{
+	struct stat st;
+	void *p;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < SEG_FILE_SIZE)
+		return -EPROTO;
+	p = mmap(NULL, VALUES_SIZE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)SEG_VALUE_OFF);
+	if (p == MAP_FAILED)
+		return -ENOMEM;
+	munlock(p, VALUES_SIZE);         /* as segment_map() */
+	madvise(p, VALUES_SIZE, MADV_DONTDUMP);
+	s->values = p;
+	return 0;
+}
+
+int space_value(struct space *s, uint32_t slot, int fd, struct value_page **ret)
+{
+	uint64_t off = (uint64_t)slot * SEG_VALUE_SIZE;
+	int r = s->values ? 0 : values_map(s, fd);
+
+	if (r == 0)
+		r = open_up(s->values, off, SEG_VALUE_SIZE);
+	if (r == 0)
+		*ret = (struct value_page *)(s->values + off);
+	return r;
 }
 
 struct space *space_ref(struct space *s)

@@ -14,6 +14,8 @@
 #include "proto/attach.h"
 #include "proto/segment.h"
 
+struct value_page;
+
 struct space {
 	struct space *next;
 	char name[ATTACH_SPACE_MAX + 1];
@@ -22,6 +24,7 @@ struct space {
 	int bell;
 	uint64_t bell_ino;               /* it is still that one: programs close descriptors that they do not know */
 	uint32_t refs;
+	char *values;                    /* the pages of what names carry, as far as they are wanted; NULL: none */
 	uint32_t area;                   /* whose area can be reached, and the slots of which chunks (space_reach) */
 	uint64_t chunks[SEG_SLOTS_MAX / SEG_CHUNK_SLOTS / 64];
 };
@@ -42,6 +45,10 @@ int space_get(const char *name, size_t len, uint64_t generation, int segment_fd,
  * that mlockall(2) does not fill its holes: they are some hundred megabytes. -ENOMEM.
  */
 int space_reach(struct space *s, uint32_t client, uint32_t slot);
+
+/* The page of what that name carries; fd: the segment's, from the daemon, which has allocated it. -ENOMEM, -EPROTO. */
+int space_value(struct space *s, uint32_t slot, int fd, struct value_page **ret);
+
 struct space *space_ref(struct space *s);
 void space_put(struct space *s);
 

@@ -127,6 +127,15 @@ static void act_forgotten(struct node *n, uint32_t ref)
 		busy_again(n);
 }
 
+static struct shm_value value_of_core(const struct core_value *v)
+{
+	static const enum value_state state[] = {
+		[CORE_VALUE_NONE] = VALUE_NONE, [CORE_VALUE_KNOWN] = VALUE_KNOWN, [CORE_VALUE_LOST] = VALUE_LOST,
+	};
+
+	return (struct shm_value){ state[v->state], v->count, v->len, v->token, v->bytes };
+}
+
 void act_name(struct node *n, const struct core_action *a)
 {
 	uint32_t ref = a->name.ref;
@@ -135,7 +144,8 @@ void act_name(struct node *n, const struct core_action *a)
 
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
-		space_ledger_grant(s, slot, &(struct name_grant){ a->name.range.first, a->name.range.count, a->name.number, a->name.lost });
+		space_ledger_grant(s, slot, &(struct name_grant){ a->name.range.first, a->name.range.count, a->name.number, a->name.lost,
+								  value_of_core(&a->name.value) });
 		return;
 	case CORE_ACT_GRANT:
 		space_granted(s, slot, a->name.lost);

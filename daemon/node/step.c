@@ -201,6 +201,29 @@ static void event_of_store(const struct node_event *q, struct core_event *ret)
 	}
 }
 
+static uint8_t value_bytes[VALUE_MAX];   /* of the one event that is being stepped */
+
+/*
+ * What the clients of a lease have left, as it stands in the segment: the word is closed. Nothing, where what stands there
+ * cannot be; lost, where that may be said.
+ */
+static struct core_value value_of_name(const struct node *n, uint32_t ref, enum core_value_state unclear)
+{
+	struct core_value none = { .state = CORE_VALUE_NONE };
+	const struct ledger_name *rec = ref_name(n, ref);
+	struct shm_value v;
+
+	if (!rec->count || name_kind(ref_space(n, ref), ref_slot(n, ref)) != KIND_LOCK)
+		return none;
+	if (!value_left(ref_space(n, ref), ref_slot(n, ref), &v, value_bytes) || v.state == VALUE_LOST)
+		return (struct core_value){ .state = unclear };
+	if (v.state == VALUE_NONE)
+		return none;
+	if (!(v.token >> TOKEN_COUNTER_BITS) || !(v.token & ((UINT64_C(1) << TOKEN_COUNTER_BITS) - 1)))
+		return (struct core_value){ .state = unclear };  /* no token at all */
+	return (struct core_value){ CORE_VALUE_KNOWN, (uint16_t)v.len, v.count, v.token, v.bytes };
+}
+
 static void event_of(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)
 {
 	*ret = (struct core_event){ .kind = q->kind, .now = loop_clock() };
@@ -216,6 +239,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->adopt.key_len = ref_key(n, q->ref, key);
 		ret->adopt.range = (struct core_range){ rec->first, rec->count };
 		ret->adopt.number = rec->number;
+		ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
 		return;
 	}
 	case CORE_EV_CLAIM:
@@ -231,11 +255,13 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->release.ref = q->ref;
 		ret->release.used = q->used;
 		ret->release.died = q->died;
+		ret->release.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
 		return;
 	case CORE_EV_CHANGE:             /* all of it is given back, and wanted again */
 		ret->change.ref = q->ref;
 		ret->change.used = q->used;
 		ret->change.died = q->died;
+		ret->change.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
 		ret->change.wanted = CORE_WEIGHT_ALL;
 		return;
 	case CORE_EV_STORE:

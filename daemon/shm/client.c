@@ -610,6 +610,13 @@ int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t s
 	return 0;
 }
 
+int client_value(struct client *c, struct shm *shm, struct space *s, uint32_t slot)
+{
+	if (slot >= SEG_SLOTS_MAX || !ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot) || !name_is_lock(s, slot))
+		return -EINVAL;
+	return value_page_open(s, slot);
+}
+
 void client_gone(struct shm *shm, uint32_t index, const char *why)
 {
 	struct client *c = shm->clients[index];

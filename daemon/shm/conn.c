@@ -203,6 +203,19 @@ static void conn_onloss(struct conn *c, const struct attach_onloss *m)
 	conn_done(c, s && !s->broken ? client_onloss(c->client, c->shm, s, m->slot, m->signo) : -EINVAL);
 }
 
+/* With the segment, since the client has mapped nothing of what lies behind the slots. */
+static void conn_value(struct conn *c, const struct attach_value *m)
+{
+	struct attach_head h = { ATTACH_DONE, sizeof h, 0 };
+	struct space *s = conn_space(c, m->space);
+	int r = s && !s->broken ? client_value(c->client, c->shm, s, m->slot) : -EINVAL;
+
+	if (r < 0)
+		conn_done(c, r);
+	else
+		conn_send(c, &h, sizeof h, &s->fd, 1);
+}
+
 static void conn_request(void *arg, const void *data, ssize_t n)
 {
 	struct conn *c = arg;
@@ -212,6 +225,7 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		struct attach_close close;
 		struct attach_hint hint;
 		struct attach_onloss onloss;
+		struct attach_value value;
 		char bytes[ATTACH_PACKET_MAX];
 	} m;
 
@@ -245,6 +259,11 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		if (n != sizeof m.onloss)
 			goto bad;
 		conn_onloss(c, &m.onloss);
+		return;
+	case ATTACH_VALUE:
+		if (n != sizeof m.value)
+			goto bad;
+		conn_value(c, &m.value);
 		return;
 	}
 bad:

@@ -20,7 +20,7 @@
 #include "word.h"
 
 #define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
-#define ROOM_MAX ((UINT32_C(1) << 27) - 1)
+#define ROOM_MAX ((UINT32_C(1) << 26) - 1)
 
 void shm_deadline(struct shm *shm, uint64_t ns, uint64_t ticks)
 {

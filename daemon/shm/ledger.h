@@ -87,7 +87,8 @@ struct ledger_name {
 	uint32_t text_long;              /* record in long, or 0: the text is here */
 	uint32_t state : 4;              /* enum name_state; made anew at a restart */
 	uint32_t revoked : 1;            /* another node waits for the lease; RETURNED: and it is wanted again; likewise */
-	uint32_t room : 27;              /* not 0: a range has so many tokens at most (lockword.h: counts that come again) */
+	uint32_t paged : 1;              /* it has a page in the segment for what it carries (value.c) */
+	uint32_t room : 26;              /* not 0: a range has so many tokens at most (lockword.h: counts that come again) */
 	char text[LEDGER_NAME_SHORT];
 };
 

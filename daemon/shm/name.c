@@ -382,6 +382,8 @@ void space_ledger_grant(struct space *s, uint32_t slot, const struct name_grant 
 
 	if (g->lost && !s->broken)
 		FAULT_AROUND(__atomic_fetch_or(&seg_slot(s->base, slot)->word, LOCK_D, __ATOMIC_RELEASE));
+	if (!n->count && name_kind(s, slot) == KIND_LOCK)
+		value_granted(s, slot, &g->value, g->first);
 	word_store(&n->count, 0);
 	word_store(&n->first, g->first);
 	word_store(&n->number, g->number);
@@ -483,6 +485,7 @@ void space_forget(struct space *s, uint32_t slot)
 	if (!s->broken) {
 		slot_clean(s, slot, 0);
 		word_store(&g->bias, 0);
+		value_page_drop(s, slot);
 	}
 	table_drop(&s->names, slot);
 	if (text && table_in_use(&s->longs, text))

@@ -25,6 +25,7 @@
 #include "ledger.h"
 #include "page.h"
 #include "quota.h"
+#include "value.h"
 
 #define DIED_MAX 65536                   /* so many names are kept in a space for being owner-died, with nobody that has them open */
 
@@ -92,7 +93,7 @@ struct space {
 	char name[ATTACH_SPACE_MAX + 1];
 	uint64_t generation;
 	int fd;
-	void *base;                      /* SEG_SIZE bytes */
+	void *base;                      /* SEG_FILE_SIZE bytes */
 	int bell, bell_clients;          /* two open files of one FIFO: a client cannot make ours block */
 	struct loop_read *bell_read;
 	struct table names, longs;
@@ -278,6 +279,7 @@ static inline bool name_claims(const struct ledger_name *n)
 struct name_grant {
 	uint64_t first, count, number;   /* tokens; of the claim */
 	bool lost;                       /* a former holder died, or was lost */
+	struct shm_value value;          /* left behind by other nodes; heeded where the node held nothing of the name before */
 };
 
 struct name_text name_text(const struct space *s, uint32_t slot);
@@ -302,6 +304,16 @@ void space_granted(struct space *s, uint32_t slot, bool lost);
 void space_refused(struct space *s, uint32_t slot);        /* the waiters ask again */
 void space_ledger_release(struct space *s, uint32_t slot);
 void space_forget(struct space *s, uint32_t slot);
+
+/* --- value.c: what names carry --- */
+
+int value_page_open(struct space *s, uint32_t slot);            /* there is a page. -ENOSPC … */
+void value_page_drop(struct space *s, uint32_t slot);
+struct value_page *value_page(const struct space *s, uint32_t slot);
+/* A lease has come, whose tokens begin at `first`, and the word is closed still. */
+void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, uint64_t first);
+/* What the clients of a closed word have left. false: not what the lease allows. ret->bytes is bytes[]. */
+bool value_left(const struct space *s, uint32_t slot, struct shm_value *ret, uint8_t bytes[VALUE_MAX]);
 
 /* --- yield.c: the lease goes to another node --- */
 
@@ -383,6 +395,7 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const struct
 		uint32_t *ret_slot, uint32_t *ret_account);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
 int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t signo);
+int client_value(struct client *c, struct shm *shm, struct space *s, uint32_t slot);     /* a page for what the name carries */
 void client_free(struct shm *shm, struct client *c);       /* the record stays */
 void client_release(struct shm *shm, uint32_t index, uint32_t open);     /* it is dead: what it owned there is free */
 void client_leave(struct shm *shm, uint32_t index, uint32_t open);       /* one of its opens ends */

@@ -29,17 +29,17 @@ static void path_of(char *ret, size_t n, const char *prefix, const char *space, 
 
 static int segment_map(struct space *s)
 {
-	void *p = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
+	void *p = mmap(NULL, SEG_FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
 	int r;
 
 	if (p == MAP_FAILED)
 		return -errno;
-	r = sigbus_guard(p, SEG_SIZE);
+	r = sigbus_guard(p, SEG_FILE_SIZE);
 	if (r < 0) {
-		munmap(p, SEG_SIZE);
+		munmap(p, SEG_FILE_SIZE);
 		return r;
 	}
-	madvise(p, SEG_SIZE, MADV_DONTDUMP);
+	madvise(p, SEG_FILE_SIZE, MADV_DONTDUMP);
 	s->base = p;
 	return 0;
 }
@@ -58,7 +58,7 @@ static int segment_make(struct space *s)
 	if (unlinkat(s->shm->dirfd, s->name, 0) < 0 && errno != ENOENT)
 		return -errno;
 	s->fd = openat(s->shm->dirfd, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (s->fd < 0 || ftruncate(s->fd, (off_t)SEG_SIZE) < 0 || fallocate(s->fd, 0, 0, SEG_BITS1_OFF) < 0)
+	if (s->fd < 0 || ftruncate(s->fd, (off_t)SEG_FILE_SIZE) < 0 || fallocate(s->fd, 0, 0, SEG_BITS1_OFF) < 0)
 		return -errno;
 	r = segment_map(s);
 	if (r < 0)
@@ -77,7 +77,7 @@ static int segment_adopt(struct space *s)
 	s->fd = openat(s->shm->dirfd, s->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (s->fd < 0)
 		return -errno;
-	if (fstat(s->fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != SEG_SIZE)
+	if (fstat(s->fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != SEG_FILE_SIZE)
 		return -ESTALE;
 	r = segment_map(s);
 	if (r < 0)
@@ -146,7 +146,7 @@ void space_free(struct space *s)
 	objects_free(s);
 	if (s->base) {
 		sigbus_unguard(s->base);
-		munmap(s->base, SEG_SIZE);
+		munmap(s->base, SEG_FILE_SIZE);
 	}
 	if (s->names.base)
 		table_close(&s->names);
@@ -424,7 +424,7 @@ bool space_sound(struct space *s)
 {
 	struct stat st;
 
-	if (!sigbus_hit(s->base) && (fstat(s->fd, &st) < 0 || (uint64_t)st.st_size == SEG_SIZE))
+	if (!sigbus_hit(s->base) && (fstat(s->fd, &st) < 0 || (uint64_t)st.st_size == SEG_FILE_SIZE))
 		return true;
 	space_break(s, "a client truncated, punched or enlarged its shared memory");
 	return false;

@@ -17,6 +17,8 @@
  *                               <-  DONE + FIFO
  *   ONLOSS space, slot, signal  ->                        sent to the process when a hold of it is lost
  *                               <-  DONE
+ *   VALUE space, slot           ->                        its value page is wanted
+ *                               <-  DONE + segment
  *   HELLO resume = index, nonce ->                        after a restart of the daemon, or on a
  *                               <-  WELCOME               new socket; nothing it had is lost
  *
@@ -35,7 +37,7 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   2               /* 1: ONLOSS. 2: kinds */
+#define ATTACH_MINOR   2               /* 1: ONLOSS. 2: kinds, VALUE */
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u
@@ -51,6 +53,7 @@ enum attach_op {
 	ATTACH_HINT,
 	ATTACH_DONE,
 	ATTACH_ONLOSS,
+	ATTACH_VALUE,
 };
 
 struct attach_head {
@@ -123,6 +126,11 @@ struct attach_onloss {
 	struct attach_head head;
 	uint32_t space, slot;
 	uint32_t signo;                  /* 0: none */
+};
+
+struct attach_value {
+	struct attach_head head;
+	uint32_t space, slot;
 };
 
 _Static_assert(sizeof(struct attach_head) == 8, "layout");

@@ -9,6 +9,8 @@
  *   SEG_BITS1_OFF     bits, level 1   one bit per slot; SEG_WATCH and SEG_WANT
  *   SEG_AREA_OFF      client areas    one page per client index: its waiting threads, for display
  *   SEG_SLOT_OFF      slots           one cache line per open name
+ *   SEG_VALUE_OFF     value pages     one per slot, of those that have one (value.h). Behind SEG_SIZE, which is what
+ *                                     clients map: each maps the pages that it needs
  *
  * The file has its full size from the start and is sparse; the daemon allocates a chunk
  * (fallocate) before it hands out anything in it, so a full tmpfs is an error at open, never a
@@ -78,11 +80,15 @@ struct seg_cell {
 #define SEG_AREA_OFF  (UINT64_C(1) << 20)
 #define SEG_SLOT_OFF  (SEG_AREA_OFF + (uint64_t)SEG_CLIENTS_MAX * SEG_AREA_SIZE)
 #define SEG_SIZE      (SEG_SLOT_OFF + (uint64_t)SEG_SLOTS_MAX * sizeof(struct seg_slot))
+#define SEG_VALUE_SIZE 4096u
+#define SEG_VALUE_OFF SEG_SIZE
+#define SEG_FILE_SIZE (SEG_VALUE_OFF + (uint64_t)SEG_SLOTS_MAX * SEG_VALUE_SIZE)
 
 _Static_assert(sizeof(struct seg_slot) == 64, "one cache line");
 _Static_assert(sizeof(struct seg_cell) == 16, "layout");
 _Static_assert(sizeof(struct seg_head) <= 4096, "layout");
 _Static_assert(SEG_BITS * SEG_L2_WORDS * 8 <= 4096, "level 2 fits its page");
+_Static_assert(SEG_VALUE_OFF % 65536 == 0, "whole pages, whatever their size");
 _Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_AREA_OFF, "level 1 fits");
 
 /*

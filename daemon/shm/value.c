@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The values that locks carry (include/proto/value.h), on the daemon's side.
+ *
+ * What must hold:
+ *  - What others have left is in the page before the ledger has the lease, and that before the word opens: so nobody
+ *    who holds reads what was left in an earlier lease.
+ *  - What this node tells others is read from the page when the word has been closed. It is its clients' own statement, and
+ *    a client of the space may state anything, as he may in the word. So there is nothing about it that a
+ *    restarted daemon would have to remember: it reads the page as this one does, and as this one it believes no token
+ *    that the lease has not (S8). The ledger says only whether there is a page. One that is gone is gone with its
+ *    space, and all that was held there is lost.
+ *  - Where there is no memory for a page, what others have left is not known on this node, and still known to them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "shm.h"
+#include "word.h"
+
+struct value_page *value_page(const struct space *s, uint32_t slot)
+{
+	return (struct value_page *)((char *)s->base + SEG_VALUE_OFF + (uint64_t)slot * SEG_VALUE_SIZE);
+}
+
+static off_t page_at(uint32_t slot)
+{
+	return (off_t)(SEG_VALUE_OFF + (uint64_t)slot * SEG_VALUE_SIZE);
+}
+
+static void page_punch(const struct space *s, uint32_t slot)
+{
+	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page_at(slot), SEG_VALUE_SIZE);
+}
+
+/* Zeroed, whatever somebody scribbled there. */
+int value_page_open(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	if (n->paged)
+		return 0;
+	page_punch(s, slot);
+	if (fallocate(s->fd, 0, page_at(slot), SEG_VALUE_SIZE) < 0)
+		return -errno;
+	FAULT_AROUND(n->paged = 1);
+	return 0;
+}
+
+void value_page_drop(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	if (!n->paged)
+		return;
+	FAULT_AROUND(n->paged = 0);
+	page_punch(s, slot);
+}
+
+/* A client that claims again and again loses: then it is unknown, and what it says next below the floor. */
+static void page_set(struct value_page *p, const struct value_head *h, const void *bytes)
+{
+	for (unsigned tries = 0; tries < VALUE_TRIES; tries++) {
+		uint64_t claim;
+
+		if (!value_claim(p, value_load(p), &claim))
+			continue;
+		value_fill(p, claim, h, bytes);
+		if (value_publish(p, claim, h, true, false) == 0)
+			return;
+	}
+}
+
+void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, uint64_t first)
+{
+	struct value_head h = { .state = v->state, .token = v->token, .count = v->count, .len = v->len };
+
+	if (s->broken || (v->state == VALUE_NONE && !name_at(s, slot)->paged))
+		return;
+	if (value_page_open(s, slot) < 0) {
+		shm_tell(s->shm, "value-lost", s, slot, 0, v->token, "no memory for it");
+		return;
+	}
+	word_store(&value_page(s, slot)->floor, first);
+	page_set(value_page(s, slot), &h, v->bytes);
+}
+
+bool value_left(const struct space *s, uint32_t slot, struct shm_value *ret, uint8_t bytes[VALUE_MAX])
+{
+	const struct ledger_name *n = name_at(s, slot);
+	struct value_head h;
+
+	*ret = (struct shm_value){ .state = VALUE_NONE };
+	if (s->broken || !n->paged)
+		return true;
+	if (value_read(value_page(s, slot), &h, bytes, VALUE_MAX) < 0)
+		return false;
+	if (h.state == VALUE_KNOWN && (!h.token || !h.count || h.token >= n->first + n->count))
+		return false;
+	*ret = (struct shm_value){ .state = h.state };
+	if (h.state == VALUE_KNOWN)
+		*ret = (struct shm_value){ h.state, h.count, h.len, h.token, bytes };
+	return true;
+}
