@@ -2,8 +2,9 @@
 /*
  * worker WHO HOST HISTORY RESOURCE NAMES SEED
  *
- * A client that takes locks l0 … lN of $DLOCK_RUN_DIR's daemon in every way, checks, writes to the resource, gives
- * back, and writes a history of it all. SIGTERM ends it once it holds nothing.
+ * A client that takes what can be held at $DLOCK_RUN_DIR's daemon, so many names of each sort (l0, l1, … are locks), in every
+ * way, checks, writes to the resource where the hold is exclusive, gives back, and writes a history of it all. SIGTERM ends it
+ * once it holds nothing.
  *
  * The resource is a file beside a log: under a lock of the file's own it remembers the highest token of each name, refuses
  * lower ones, and appends what it takes to the log, name and token.
@@ -23,15 +24,90 @@
 
 #include "history.h"
 
-#define NAMES_MAX 16
+#define NAMES_MAX 16                     /* of each sort */
+
+/* weight 0: all of it, exclusively. */
+struct sort {
+	const char *prefix;              /* of its names */
+	unsigned limit;                  /* of permits; 0: exclusive, or shared */
+	bool shared;                     /* it may be taken with weight 1 */
+	int (*open)(void **ret, const char *name, const dlock_attr_t *attr);
+	int (*wait)(void *h, unsigned weight);
+	int (*try)(void *h, unsigned weight);
+	int (*timed)(void *h, unsigned weight, const struct timespec *abs);      /* CLOCK_MONOTONIC */
+	int (*check)(void *h);
+	int (*token)(void *h, uint64_t *ret);
+	int (*give)(void *h, unsigned weight);
+};
+
+struct thing {
+	const struct sort *sort;
+	void *handle;
+	unsigned number;                 /* at the resource */
+	char name[16];
+};
 
 static struct {
-	unsigned host, names;
+	unsigned host, things;
 	uint64_t random;
 	int highest, taken;              /* the resource's two files */
-	dlock_t *lock[NAMES_MAX];
+	struct thing *thing;
 	bool robust;
 } me;
+
+/* --- Sorts --- */
+
+static int lock_open(void **ret, const char *name, const dlock_attr_t *attr)
+{
+	dlock_t *l;
+	int r = dlock_open(&l, name, attr);
+
+	if (r == 0)
+		*ret = l;
+	return r;
+}
+
+static int lock_wait(void *h, unsigned weight)
+{
+	(void)weight;
+	return dlock_wait(h);
+}
+
+static int lock_try(void *h, unsigned weight)
+{
+	(void)weight;
+	return dlock_trywait(h);
+}
+
+static int lock_timed(void *h, unsigned weight, const struct timespec *abs)
+{
+	(void)weight;
+	return dlock_clockwait(h, CLOCK_MONOTONIC, abs);
+}
+
+static int lock_check(void *h)
+{
+	return dlock_check(h);
+}
+
+static int lock_token(void *h, uint64_t *ret)
+{
+	return dlock_token(h, ret);
+}
+
+static int lock_give(void *h, unsigned weight)
+{
+	(void)weight;
+	return dlock_post(h);
+}
+
+static const struct sort sorts[] = {
+	{ "l", 0, false, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give },
+};
+
+#define SORTS (sizeof sorts / sizeof *sorts)
+
+/* --- */
 
 static volatile sig_atomic_t ended;
 
@@ -68,14 +144,26 @@ static struct timespec in_ms(unsigned ms)
 	return t;
 }
 
-static void call(const char *op, unsigned name)
+static void call(const char *op, const struct thing *t)
 {
-	history_say("\"ev\":\"call\",\"host\":%u,\"op\":\"%s\",\"name\":\"l%u\"", me.host, op, name);
+	history_say("\"ev\":\"call\",\"host\":%u,\"op\":\"%s\",\"name\":\"%s\"", me.host, op, t->name);
 }
 
-static void back(const char *op, unsigned name, int error)
+static void call_to_take(const char *op, const struct thing *t, unsigned weight)
 {
-	history_say("\"ev\":\"return\",\"host\":%u,\"op\":\"%s\",\"name\":\"l%u\",\"result\":\"%s\"", me.host, op, name,
+	char limit[32] = "";
+
+	if (t->sort->limit)
+		snprintf(limit, sizeof limit, ",\"limit\":%u", t->sort->limit);
+	if (weight)
+		history_say("\"ev\":\"call\",\"host\":%u,\"op\":\"%s\",\"name\":\"%s\",\"weight\":%u%s", me.host, op, t->name, weight, limit);
+	else
+		call(op, t);
+}
+
+static void back(const char *op, const struct thing *t, int error)
+{
+	history_say("\"ev\":\"return\",\"host\":%u,\"op\":\"%s\",\"name\":\"%s\",\"result\":\"%s\"", me.host, op, t->name,
 		    history_result(error));
 }
 
@@ -94,10 +182,10 @@ static void resource_open(const char *path)
 	}
 }
 
-static int resource_write(unsigned name, uint64_t token)
+static int resource_write(const struct thing *t, uint64_t token)
 {
 	uint64_t highest = 0;
-	off_t at = (off_t)(name * sizeof highest);
+	off_t at = (off_t)(t->number * sizeof highest);
 	int r = ESTALE;
 
 	flock(me.highest, LOCK_EX);
@@ -105,7 +193,7 @@ static int resource_write(unsigned name, uint64_t token)
 		exit(1);
 	if (token >= highest) {
 		if (pwrite(me.highest, &token, sizeof token, at) != sizeof token ||
-		    dprintf(me.taken, "l%u %llu\n", name, (unsigned long long)token) < 0)
+		    dprintf(me.taken, "%s %llu\n", t->name, (unsigned long long)token) < 0)
 			exit(1);
 		r = 0;
 	}
@@ -115,74 +203,104 @@ static int resource_write(unsigned name, uint64_t token)
 
 /* --- A hold --- */
 
-static bool hold_take(unsigned name, uint64_t *ret_token)
+static unsigned weight_choose(const struct thing *t)
+{
+	if (t->sort->limit)
+		return 1 + below(t->sort->limit);
+	return t->sort->shared && below(2);
+}
+
+static int take_by(unsigned way, const struct thing *t, unsigned weight)
+{
+	struct timespec until = in_ms(1 + below(3000));
+
+	switch (way) {
+	case 0:
+		return t->sort->wait(t->handle, weight);
+	case 1:
+		return t->sort->try(t->handle, weight);
+	}
+	return t->sort->timed(t->handle, weight, &until);
+}
+
+static bool hold_take(const struct thing *t, unsigned weight, uint64_t *ret_token)
 {
 	static const char *const ops[] = { "wait", "trywait", "timedwait" };
 	unsigned way = below(10) < 6 ? 0 : 1 + below(2);
-	struct timespec until = in_ms(1 + below(3000));
 	uint64_t token = 0;
+	struct timespec now;
+	int r;
 
-	call(ops[way], name);
-	int r = way == 0 ? dlock_wait(me.lock[name]) : way == 1 ? dlock_trywait(me.lock[name]) :
-		dlock_clockwait(me.lock[name], CLOCK_MONOTONIC, &until);
+	call_to_take(ops[way], t, weight);
+	r = take_by(way, t, weight);
 	if (r && r != EOWNERDEAD) {
-		back(ops[way], name, r);
+		back(ops[way], t, r);
 		return false;
 	}
-	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	dlock_token(me.lock[name], &token);
+	t->sort->token(t->handle, &token);
 	history_say_at((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
-		       "\"ev\":\"return\",\"host\":%u,\"op\":\"%s\",\"name\":\"l%u\",\"result\":\"%s\",\"token\":%llu", me.host, ops[way], name,
+		       "\"ev\":\"return\",\"host\":%u,\"op\":\"%s\",\"name\":\"%s\",\"result\":\"%s\",\"token\":%llu", me.host, ops[way], t->name,
 		       history_result(r), (unsigned long long)token);
 	if (r == EOWNERDEAD)
-		dlock_consistent(me.lock[name]);
+		dlock_consistent(t->handle);     /* only locks say so */
 	*ret_token = token;
 	return true;
 }
 
-static void hold_use(unsigned name, uint64_t token)
+static void hold_use(const struct thing *t, unsigned weight, uint64_t token)
 {
 	for (unsigned n = below(5); n; n--) {
-		call("check", name);
-		back("check", name, dlock_check(me.lock[name]));
+		call("check", t);
+		back("check", t, t->sort->check(t->handle));
 		if (below(2))
 			nap_us(below(below(20) ? 3000 : 300000));
-		call("write", name);
-		back("write", name, resource_write(name, token));
+		if (weight)
+			continue;
+		call("write", t);
+		back("write", t, resource_write(t, token));
 	}
 }
 
-static void hold_give(unsigned name)
+static void hold_give(const struct thing *t, unsigned weight)
 {
-	call("post", name);
-	back("post", name, dlock_post(me.lock[name]));
+	call("post", t);
+	back("post", t, t->sort->give(t->handle, weight));
 }
 
-static void locks_open(void)
+static void thing_open(struct thing *t, const struct sort *sort, unsigned i, const dlock_attr_t *attr)
+{
+	int r;
+
+	t->sort = sort;
+	t->number = me.things++;
+	snprintf(t->name, sizeof t->name, "%s%u", sort->prefix, i);
+	r = sort->open(&t->handle, t->name, attr);
+	if (r) {
+		fprintf(stderr, "%s: %s\n", t->name, strerror(r));
+		exit(1);
+	}
+}
+
+static void things_open(unsigned names)
 {
 	dlock_attr_t *attr;
-	char name[16];
 
-	if (dlock_attr_create(&attr))
+	me.thing = calloc(SORTS * names, sizeof *me.thing);
+	if (!me.thing || dlock_attr_create(&attr))
 		exit(1);
 	dlock_attr_set_robust(attr, me.robust);
 	dlock_attr_set_wait_daemon(attr, true);
-	for (unsigned i = 0; i < me.names; i++) {
-		snprintf(name, sizeof name, "l%u", i);
-		int r = dlock_open(&me.lock[i], name, attr);
-		if (r) {
-			fprintf(stderr, "%s: %s\n", name, strerror(r));
-			exit(1);
-		}
-	}
+	for (unsigned k = 0; k < SORTS; k++)
+		for (unsigned i = 0; i < names; i++)
+			thing_open(&me.thing[me.things], &sorts[k], i, attr);
 	dlock_attr_destroy(attr);
 }
 
 int main(int argc, char **argv)
 {
 	struct sigaction term = { .sa_handler = on_term };
-	uint64_t token;
+	unsigned names;
 
 	if (argc != 7) {
 		fprintf(stderr, "usage: worker WHO HOST HISTORY RESOURCE NAMES SEED\n");
@@ -190,20 +308,22 @@ int main(int argc, char **argv)
 	}
 	history_open(argv[3], argv[1]);
 	me.host = (unsigned)atoi(argv[2]);
-	me.names = (unsigned)atoi(argv[5]);
+	names = (unsigned)atoi(argv[5]);
 	me.random = strtoull(argv[6], NULL, 0);
 	me.robust = below(2);
-	if (!me.names || me.names > NAMES_MAX)
+	if (!names || names > NAMES_MAX)
 		return 64;
 	resource_open(argv[4]);
-	locks_open();
+	things_open(names);
 	sigaction(SIGTERM, &term, NULL);
 	while (!ended) {
-		unsigned name = below(me.names);
+		const struct thing *t = &me.thing[below(me.things)];
+		unsigned weight = weight_choose(t);
+		uint64_t token;
 
-		if (hold_take(name, &token)) {
-			hold_use(name, token);
-			hold_give(name);
+		if (hold_take(t, weight, &token)) {
+			hold_use(t, weight, token);
+			hold_give(t, weight);
 		}
 		nap_us(below(below(30) ? 2000 : 200000));
 	}
