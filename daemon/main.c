@@ -49,7 +49,7 @@ static void usage(FILE *f)
 	      "  --help          this text\n", f);
 }
 
-enum { OPT_COUNTER = 256, OPT_NO_PEERPIDFD };
+enum { OPT_COUNTER = 256, OPT_NO_PEERPIDFD, OPT_AS_MANY };
 
 static const struct option long_options[] = {
 	{ "config", required_argument, NULL, 'c' },
@@ -62,6 +62,7 @@ static const struct option long_options[] = {
 	/* For measuring and tests; not in the usage text, but in docs/HACKING.md. */
 	{ "x-counter-deadline", no_argument, NULL, OPT_COUNTER },
 	{ "x-no-peerpidfd", no_argument, NULL, OPT_NO_PEERPIDFD },
+	{ "x-as-many", no_argument, NULL, OPT_AS_MANY },
 	{ 0 }
 };
 
@@ -79,6 +80,7 @@ static int read_options(int argc, char **argv)
 		case 'q': options.level = LOG_LEVEL_WARNING; break;
 		case OPT_COUNTER: options.node.counter_deadline = true; break;
 		case OPT_NO_PEERPIDFD: options.node.no_peerpidfd = true; break;
+		case OPT_AS_MANY: options.node.as_many = true; break;
 		case 'V': puts("dlockd " DLOCK_VERSION); return EX_OK;
 		case 'h': usage(stdout); return EX_OK;
 		default: usage(stderr); return EX_USAGE;

@@ -290,6 +290,74 @@ int dlock_fence_admit(dlock_fence_t *f, const char *name, uint64_t token);
 /* Takes NULL. The file stays. */
 int dlock_fence_close(dlock_fence_t *f);
 
+/* --- Barriers: parties that wait for one another, in one process, on one node or on many --- */
+
+typedef struct dlock_barrier dlock_barrier_t;
+
+/* Told to exactly one party of each round that has passed, in the whole cluster (PTHREAD_BARRIER_SERIAL_THREAD). */
+#define DLOCK_SERIAL (-1)
+
+/*
+ * Opens a barrier by name, for so many parties: 1 to 2^31 - 1. A party is a call of dlock_barrier_wait() or its relatives, by any
+ * thread of any process; the same thread may be a party of each round. Barriers have names of their own: a lock
+ * may have the same one.
+ *
+ *   EINVAL        not a name; no parties; or the barrier is open on this node with another number of parties
+ *   and the errors of dlock_open()
+ */
+int dlock_barrier_open(dlock_barrier_t **ret, const char *name, unsigned parties, const dlock_attr_t *attr);
+
+/* Takes NULL. EBUSY while a thread waits through it. */
+int dlock_barrier_close(dlock_barrier_t *b);
+
+/*
+ * Waits until as many parties have come as the barrier has; then all go on, and the next round begins. More than
+ * that wait for the next round.
+ *
+ *   0             the round has passed
+ *   DLOCK_SERIAL  the same, and this is the one party of the round that is told so
+ *   EPIPE         the round broke: one of its parties died, was lost with its node, or has waited for long enough, or somebody called
+ *                 dlock_barrier_reset(). All of its parties are told that; the next round works
+ *   ESTALE        this node lost its session, or its shared memory, and nobody alive knows what became of the round: others
+ *                 may have passed
+ *   EINVAL        others, on another node, have come to a barrier of that name with another number of parties
+ *   ENOTCONN      failfast: no daemon; or this node leaves the cluster. The party has not come
+ *   and the errors of dlock_open(), where the barrier has to be opened anew
+ */
+int dlock_barrier_wait(dlock_barrier_t *b);
+
+/*
+ * The same until that time (CLOCK_REALTIME). ETIMEDOUT: this party gave up, and with that broke the round for the others (EPIPE).
+ * Where that cannot be decided yet it waits on until it can be: between nodes as long as it takes to hear from the master of the
+ * barrier, or from its own daemon. If the round has passed meanwhile it has passed for this party too. A time that has gone by is
+ * looked at only after the party has come: whoever is the last one passes.
+ */
+int dlock_barrier_timedwait(dlock_barrier_t *b, const struct timespec *abs);
+
+/* The same by CLOCK_MONOTONIC or CLOCK_REALTIME; EINVAL: another one. */
+int dlock_barrier_clockwait(dlock_barrier_t *b, clockid_t clock, const struct timespec *abs);
+
+/*
+ * A wait with a vote. Where the round has passed, *ret_all (may be NULL) is true for all of its parties if all of them said yes, and
+ * false for all of them else: commit or abort. dlock_barrier_wait() says yes. Any other result than 0 and DLOCK_SERIAL is no
+ * answer: whoever broke the round, nobody has been told to commit; but after ESTALE others may have been.
+ */
+int dlock_barrier_vote(dlock_barrier_t *b, bool yes, bool *ret_all);
+
+/*
+ * A double barrier: all begin together, and end together. Those who leave are counted apart from those who enter: enter is as
+ * dlock_barrier_wait(), and leave the same on another barrier of the same name, which is opened by the first call. A party that
+ * dies in between has not left.
+ */
+int dlock_barrier_enter(dlock_barrier_t *b);
+int dlock_barrier_leave(dlock_barrier_t *b);
+
+/*
+ * Breaks the round that is forming, if somebody has come to it, and that of those who leave; when it returns, that is decided. Errors as
+ * of dlock_barrier_wait().
+ */
+int dlock_barrier_reset(dlock_barrier_t *b);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

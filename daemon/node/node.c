@@ -109,11 +109,12 @@ static void apply_burst(struct node *n)
 static int open_shm(struct node *n, const struct node_options *o)
 {
 	int r;
-	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell };
+	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .barrier = node_barrier };
 	struct shm_config config = {
 		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,
 		.spaces_on_demand = n->config.spaces_on_demand,
 		.deadline_ns = cluster_first_deadline(n), .no_peerpidfd = o->no_peerpidfd,
+		.many = n->cluster.on || o->as_many,
 	};
 
 	if (o->counter_deadline && !n->cluster.on) {

@@ -57,6 +57,7 @@ struct node_event {
 	uint64_t used;
 	bool died;
 	bool off;                        /* DRAIN */
+	uint32_t party;                  /* of the barrier `ref`; both are numbers of rounds.h */
 	/* STORE: what came of it, in one block of memory */
 	uint32_t op;
 	int error;
@@ -110,7 +111,7 @@ struct node {
 
 struct node_options {
 	const char *config_path, *dir;
-	bool counter_deadline, no_peerpidfd;
+	bool counter_deadline, no_peerpidfd, as_many;
 };
 
 /* Everything up to serving; failed says why not. */
@@ -143,6 +144,14 @@ void node_retry(void *arg);
 void act_name(struct node *n, const struct core_action *a);
 void name_step_failed(struct node *n, const struct node_event *q, int error);
 void node_lapse(struct node *n);         /* the session has ended: shm and numbers */
+
+/* barrier.c */
+void node_barrier(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
+bool of_a_barrier(enum core_event_kind kind);
+void event_of_barrier(struct node *n, const struct node_event *q, struct core_event *ret);
+int node_barriers_adopt(struct node *n); /* before the core starts. -ENOMEM */
+void act_barrier(struct node *n, const struct core_action *a);
+void barrier_step_failed(struct node *n, const struct node_event *q, int error);
 
 /* records.c: the store */
 void act_store(struct node *n, const struct core_action *a);

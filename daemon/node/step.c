@@ -12,6 +12,7 @@
 
 #include "../log.h"
 #include "../net/net.h"
+#include "../shm/barrier.h"
 #include "../shm/files.h"
 #include "node.h"
 
@@ -164,7 +165,7 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_LEDGER_BARRIER:
 	case CORE_ACT_VERDICT:
 	case CORE_ACT_RESET_DONE:
-		assert(!"no client can come to a barrier");
+		act_barrier(n, a);
 		return;
 	case CORE_ACT_FATAL:
 		snprintf(n->failed, sizeof n->failed, "%s", a->node.why);
@@ -279,16 +280,18 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->link.incarnation = q->incarnation;
 		ret->link.conn = q->conn;
 		return;
-	case CORE_EV_PROCLAIM:
-	case CORE_EV_OBSERVE:
-	case CORE_EV_KEEP:
-	case CORE_EV_RESIZE:             /* of what there is no use yet */
 	case CORE_EV_ADOPT_BARRIER:
 	case CORE_EV_ADOPT_PARTY:
 	case CORE_EV_ARRIVE:
 	case CORE_EV_WITHDRAW:
 	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
+		event_of_barrier(n, q, ret);
+		return;
+	case CORE_EV_PROCLAIM:
+	case CORE_EV_OBSERVE:
+	case CORE_EV_KEEP:
+	case CORE_EV_RESIZE:             /* of what there is no use yet */
 	case CORE_EV_RECV:               /* node_recv() */
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:
@@ -312,6 +315,10 @@ static void step_failed(struct node *n, const struct node_event *q, int error)
 		return;
 	if (q->kind == CORE_EV_CLAIM || of_a_lease(q->kind)) {
 		name_step_failed(n, q, error);
+		return;
+	}
+	if (of_a_barrier(q->kind)) {
+		barrier_step_failed(n, q, error);
 		return;
 	}
 	log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
@@ -380,6 +387,8 @@ static void node_step(struct node *n, const struct node_event *q)
 	r = core_take(n, &ev);
 	if (r < 0)
 		step_failed(n, q, r);
+	else if (q->kind == CORE_EV_CLOSE)
+		barrier_closed(&n->shm, q->ref, true);
 }
 
 static void node_step_all(struct node *n)
@@ -444,7 +453,8 @@ int node_core_start(struct node *n)
 	if (r < 0)
 		return r;
 	shm_each_lease(&n->shm, adopt_lease, n);
-	if (n->failed[0])
+	r = node_barriers_adopt(n);
+	if (r < 0 || n->failed[0])
 		return -ENOMEM;
 	node_give(n, (struct node_event){ .kind = CORE_EV_START });
 	if (n->cluster.on)               /* who is there, and what they have, shows by and by */

@@ -100,7 +100,7 @@ struct ledger_note {
 	uint32_t used;                   /* 1 | LEDGER_NOTE << LEDGER_KIND_SHIFT */
 	uint32_t parent;                 /* the object's slot */
 	uint32_t client;                 /* 0: the object's own */
-	uint32_t made;                   /* the object's own: its kind has said what it is */
+	uint32_t made;                   /* the object's own: its kind has said what it is. A client's: not its account, but made by the kind besides */
 	uint64_t v[6];                   /* the kind's */
 };
 

@@ -5,12 +5,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "barrier.h"
 #include "word.h"
 
 #define ACCOUNT_BUCKETS 4096u
 
 const struct object_kind *object_kinds[KINDS] = {
 	[KIND_LOCK] = NULL,
+	[KIND_BARRIER] = &barrier_kind,
+	[KIND_LEAVE] = &barrier_kind,
 };
 
 static const struct object_kind *kind_of(const struct object *o)
@@ -274,6 +277,8 @@ static int adopt_note(struct space *s, uint32_t slot)
 	struct object *o = object_at(s, n->parent);
 	struct account *a;
 
+	if (n->client && n->made)
+		return 0;
 	if (note_is_astray(s, slot)) {
 		note_drop(s, slot);
 		return 0;
@@ -285,6 +290,14 @@ static int adopt_note(struct space *s, uint32_t slot)
 	}
 	a = account_new(o, slot, n->client);
 	return a ? 0 : -ENOMEM;
+}
+
+static void adopt_further(struct space *s, uint32_t slot)
+{
+	struct object *o = object_at(s, note_at(s, slot)->parent);
+
+	if (note_at(s, slot)->client && note_at(s, slot)->made && !(o && kind_of(o)->further && kind_of(o)->further(o, slot)))
+		note_drop(s, slot);
 }
 
 /* Nobody was told of one that is not made: who wanted it asks again. */
@@ -309,6 +322,9 @@ int objects_adopt(struct space *s)
 	for (i = 0; r == 0 && (next = table_next(&s->names, i)); i = next)
 		if (note_is(s, next))
 			r = adopt_note(s, next);
+	for (i = 0; r == 0 && (next = table_next(&s->names, i)); i = next)
+		if (note_is(s, next))
+			adopt_further(s, next);
 	for (i = 0; r == 0 && (next = table_next(&s->names, i)); i = next)
 		if (object_at(s, next))
 			r = adopt_whole(object_at(s, next));

@@ -50,6 +50,8 @@ struct object_kind {
 	void (*leave)(struct object *o, struct account *a, bool died);
 	/* Nobody has it open. object_end() when it may go, here or later; until then it may be opened again (check). */
 	void (*unused)(struct object *o);
+	/* After a restart: a client's note that the kind has made besides (`made`). false: it belongs to nothing. May be NULL. */
+	bool (*further)(struct object *o, uint32_t slot);
 	/* After a restart, twice: before the core starts, when all accounts have joined, those of the dead too (early) ... */
 	int (*recall)(struct object *o);                         /* may be NULL */
 	/* ... and when the dead have left and clients may come. May be NULL. */

@@ -6,6 +6,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include "barrier.h"
 #include "files.h"
 #include "object.h"
 #include "sigbus.h"
@@ -104,6 +105,7 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	shm->ledger.head = -1;
 	loop_timer_init(&shm->anchor_timer, client_recheck, shm);
 	chores_init(shm);
+	parties_init(shm);
 	r = sigbus_install();
 	if (r == 0)
 		r = open_dirs(shm);
@@ -115,11 +117,15 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	if (r == 0)
 		r = ledger_open(&shm->ledger, config->rundir_fd, id, fresh);
 	if (r == 0)
+		r = rounds_open(shm, fresh);
+	if (r == 0)
 		r = watch_anchors(shm);
 	if (r == 0 && !fresh)
 		r = adopt_spaces(shm);
-	if (r == 0 && !fresh)
+	if (r == 0 && !fresh) {
 		adopt_opens(shm);
+		parties_recall(shm);
+	}
 	return r;
 }
 
@@ -145,6 +151,7 @@ int shm_start(struct shm *shm, int listen_fd)
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (shm->spaces[i] && !shm->spaces[i]->broken)
 			adopt_words(shm->spaces[i]);
+	parties_begin(shm);
 	return conn_listen(shm, listen_fd);
 }
 
@@ -156,6 +163,7 @@ void shm_done(struct shm *shm)
 	chores_done(shm);
 	loop_read_stop(shm->inotify_read);
 	loop_timer_cancel(shm->loop, &shm->anchor_timer);
+	parties_end(shm);
 	for (uint32_t i = 0; i < SEG_CLIENTS_MAX; i++) {
 		client_free(shm, shm->clients[i]);
 		shm->clients[i] = NULL;
@@ -164,6 +172,7 @@ void shm_done(struct shm *shm)
 		space_free(shm->spaces[i]);
 		shm->spaces[i] = NULL;
 	}
+	rounds_close(shm);
 	if (shm->ledger.clients.base)
 		ledger_close(&shm->ledger);
 	page_close(&shm->page);

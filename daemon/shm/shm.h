@@ -25,6 +25,7 @@
 #include "ledger.h"
 #include "page.h"
 #include "quota.h"
+#include "rounds.h"
 #include "value.h"
 
 #define DIED_MAX 65536                   /* so many names are kept in a space for being owner-died, with nobody that has them open */
@@ -54,6 +55,14 @@ struct shm_event {
 	const char *detail;
 };
 
+/* Of a barrier whose rounds are completed among nodes; by its number, and that of a party (rounds.h). */
+enum shm_barrier {
+	SHM_ARRIVE,                      /* answer with rounds_arrived(), later with barrier_verdict() */
+	SHM_WITHDRAW,                    /* it asks to be let go: barrier_verdict() */
+	SHM_RESET,                       /* barrier_reset_done() */
+	SHM_CLOSE,                       /* nobody has it open: barrier_closed() */
+};
+
 struct shm_ops {
 	void *arg;
 	/* The name has no token left (count 0: no lease at all). Answer with space_granted(). */
@@ -71,6 +80,7 @@ struct shm_ops {
 	/* After shm_loss(): all those have ended who were to. */
 	void (*loss_done)(void *arg);
 	void (*event)(void *arg, const struct shm_event *ev);
+	void (*barrier)(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
 };
 
 /* After a revoke, and while others of this node wait: so many hand-overs among them, and for so long. 0: none. */
@@ -85,6 +95,7 @@ struct shm_config {
 	bool spaces_on_demand;
 	uint64_t deadline_ns, deadline_ticks;    /* to begin with; both 0: never (alone) */
 	bool no_peerpidfd;               /* as on kernels before 6.5 (for tests) */
+	bool many;                       /* this node is one of many: what all of them decide is not decided here */
 };
 
 struct space {
@@ -150,6 +161,7 @@ struct shm {
 	struct loop_read *inotify_read;
 	struct loop_timer anchor_timer;
 	struct ledger ledger;
+	struct rounds rounds;
 	struct page page;
 	struct space *spaces[LEDGER_SPACES_MAX];
 	uint32_t opens_of[LEDGER_SPACES_MAX];    /* how many of the ledger's opens are in each */

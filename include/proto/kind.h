@@ -21,7 +21,8 @@
 	X(LATCH, "latch", true)                                                                \
 	X(COND, "condition", true)                                                             \
 	X(ID, "id", true)                                                                      \
-	X(POOL, "free semaphore", true)
+	X(POOL, "free semaphore", true)                                                        \
+	X(LEAVE, "barrier to leave by", true)
 
 enum kind {
 #define X(name, text, object) KIND_##name,

@@ -140,7 +140,7 @@ bool rig_said(const struct rig *r, const char *line)
 
 static int start(struct rig *r, bool fresh)
 {
-	struct shm_ops ops = { r, core_want, core_unused, core_yielded, core_loss_done, core_event };
+	struct shm_ops ops = { r, core_want, core_unused, core_yielded, core_loss_done, core_event, .barrier = NULL };
 
 	r->listener = -1;
 	r->shm = calloc(1, sizeof *r->shm);

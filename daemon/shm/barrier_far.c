@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Barriers whose rounds are completed among nodes: between cells and the core.
+ *
+ * What must hold:
+ *  - one arrival of a cell becomes one party, however often it is looked at: the ledger's record says which arrival it is, and there
+ *    is none for a cell that has been told;
+ *  - a party is told first, then struck out. If the daemon dies in between, the next finds a cell that says otherwise than the
+ *    record, and lets that party go;
+ *  - whoever has told, or taken over, wakes all.
+ *
+ * A line's note has the records of its cells in v[1] to v[4]; made anew after a restart.
+ */
+#include "barrier.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define RETRY_SPAN (100 * NSEC_PER_MSEC)
+
+static struct shm *shm_of(const struct object *o)
+{
+	return o->space->shm;
+}
+
+static uint32_t *party_at(const struct space *s, uint32_t line, unsigned cell)
+{
+	return (uint32_t *)&note_at(s, line)->v[1] + (cell - 1);
+}
+
+static void say(struct shm *shm, enum shm_barrier what, uint32_t barrier, uint32_t party)
+{
+	shm->ops.barrier(shm->ops.arg, what, barrier, party);
+}
+
+static void retry_soon(struct shm *shm)
+{
+	if (!shm->rounds.retry.queued)
+		loop_timer_set(shm->loop, &shm->rounds.retry, loop_now(shm->loop) + RETRY_SPAN);
+}
+
+void far_tell(void *object)
+{
+	struct barrier *b = object;
+	struct barrier_at at = barrier_at(&b->o);
+
+	if (b->far)
+		barrier_told(&at);
+	else
+		BARRIER_WAKE(at.word);
+}
+
+static void told(struct object *o)
+{
+	loop_defer(shm_of(o)->loop, &barrier_of(o)->tell);
+}
+
+/* --- Parties --- */
+
+static void withdraw(struct shm *shm, uint32_t party)
+{
+	struct ledger_party *p = rounds_party(&shm->rounds, party);
+
+	if (p->out)
+		return;
+	p->out = 1;
+	say(shm, SHM_WITHDRAW, p->barrier, party);
+}
+
+/* Whoever waited for it is gone. */
+static void orphan(struct shm *shm, uint32_t party)
+{
+	FAULT_AROUND(rounds_party(&shm->rounds, party)->space = 0);
+	withdraw(shm, party);
+}
+
+static void arrive(struct object *o, uint32_t line, unsigned cell, uint64_t c)
+{
+	struct ledger_party p = { .barrier = barrier_of(o)->far, .space = o->space->id, .line = line, .cell = (uint16_t)cell,
+				  .yes = !(c & BARRIER_CELL_NO), .arrival = barrier_cell_round(c) };
+	uint32_t party;
+
+	if (party_take(shm_of(o), &p, &party) < 0) {
+		barrier_tell(object_words(o, line) + cell, p.arrival, BARRIER_AGAIN, false);     /* there is no room */
+		told(o);
+		return;
+	}
+	*party_at(o->space, line, cell) = party;
+	say(shm_of(o), SHM_ARRIVE, p.barrier, party);
+}
+
+static bool cell_is(uint64_t c, const struct ledger_party *p)
+{
+	return (barrier_cell_state(c) == BARRIER_TAKEN || barrier_cell_state(c) == BARRIER_COME) &&
+	       barrier_cell_round(c) == p->arrival;
+}
+
+static void cell_look(struct object *o, uint32_t line, unsigned cell)
+{
+	uint64_t *at = object_words(o, line) + cell, c = BARRIER_LOAD(at);
+	uint32_t party = *party_at(o->space, line, cell);
+
+	if (party) {
+		if ((c & BARRIER_CELL_OUT) || !cell_is(c, rounds_party(&shm_of(o)->rounds, party)))
+			withdraw(shm_of(o), party);
+		return;
+	}
+	/* A daemon before took note of it, and died before it wrote that down. */
+	if (barrier_cell_state(c) == BARRIER_TAKEN)
+		BARRIER_CAS(at, &c, (c & ~(BARRIER_CELL_STATE | BARRIER_CELL_OUT)) | BARRIER_COME);
+	if (barrier_take(at, &c))
+		arrive(o, line, cell, c);
+}
+
+/* --- Resets --- */
+
+static void reset_look(struct object *o)
+{
+	struct tally *t = rounds_tally(shm_of(o), barrier_of(o)->far);
+	bool any = false;
+
+	if (t->resets)
+		return;
+	for (struct account *a = o->accounts; a; a = a->next) {
+		struct barrier_account *x = (struct barrier_account *)a;
+		uint64_t head = BARRIER_LOAD(object_words(o, a->slot));
+
+		x->asked = barrier_asked(head);
+		any |= x->asked != barrier_done(head);
+	}
+	if (!any)
+		return;
+	t->resets = true;
+	say(shm_of(o), SHM_RESET, barrier_of(o)->far, 0);
+}
+
+void barrier_reset_done(struct shm *shm, uint32_t barrier)
+{
+	struct tally *t = rounds_tally(shm, barrier);
+	struct object *o = t->object;
+
+	t->resets = false;
+	for (struct account *a = o ? o->accounts : NULL; a; a = a->next) {
+		struct barrier_account *x = (struct barrier_account *)a;
+		uint64_t *head = object_words(o, a->slot);
+
+		if (x->asked != barrier_done(BARRIER_LOAD(head)))
+			barrier_answer(head, x->asked);
+	}
+	if (o) {
+		told(o);
+		retry_soon(shm);         /* some may have asked since */
+	}
+}
+
+/* --- The kind --- */
+
+static int number_find(struct object *o)
+{
+	struct name_text t = name_text(o->space, o->slot);
+	char key[ROUNDS_KEY_MAX + 1];
+	int len = snprintf(key, sizeof key, "%s%c%.*s", o->space->name, kind_mark(o->kind), (int)t.n, t.p);
+
+	return rounds_find(shm_of(o), key, (uint32_t)len, &barrier_of(o)->far);
+}
+
+static int number_take(struct object *o)
+{
+	struct barrier *b = barrier_of(o);
+	int r = number_find(o);
+
+	if (r < 0)
+		return r;
+	rounds_tally(shm_of(o), b->far)->object = o;
+	rounds_barrier(&shm_of(o)->rounds, b->far)->parties = b->parties;
+	object_note(o)->v[1] = b->far;
+	return 0;
+}
+
+int far_make(struct object *o)
+{
+	return number_take(o);
+}
+
+static void parties_forget(struct object *o)
+{
+	for (const struct account *a = o->accounts; a; a = a->next)
+		for (uint32_t line = a->slot; line; line = line_next(o, line))
+			for (unsigned cell = 1; cell <= BARRIER_CELLS; cell++)
+				*party_at(o->space, line, cell) = 0;
+}
+
+int far_recall(struct object *o)
+{
+	parties_forget(o);
+	return number_take(o);
+}
+
+void far_ring(struct object *o, struct account *a)
+{
+	if (!a)
+		return;
+	lines_grow(o, a);
+	for (uint32_t line = a->slot; line; line = line_next(o, line))
+		for (unsigned cell = 1; cell <= BARRIER_CELLS; cell++)
+			cell_look(o, line, cell);
+	reset_look(o);
+}
+
+void far_leave(struct object *o, struct account *a)
+{
+	for (uint32_t line = a->slot; line; line = line_next(o, line))
+		for (unsigned cell = 1; cell <= BARRIER_CELLS; cell++) {
+			uint32_t party = *party_at(o->space, line, cell);
+
+			*party_at(o->space, line, cell) = 0;
+			if (party)
+				orphan(shm_of(o), party);
+		}
+}
+
+static void close_barrier(struct shm *shm, uint32_t barrier)
+{
+	rounds_tally(shm, barrier)->closing = true;
+	say(shm, SHM_CLOSE, barrier, 0);
+}
+
+void far_unused(struct object *o)
+{
+	uint32_t number = barrier_of(o)->far;
+
+	for (struct account *a = o->accounts; a; a = a->next)
+		far_leave(o, a);
+	if (rounds_tally(shm_of(o), number)->object != o)
+		return;                  /* the next space has it */
+	rounds_tally(shm_of(o), number)->object = NULL;
+	close_barrier(shm_of(o), number);
+}
+
+/* --- The core's answers --- */
+
+void barrier_verdict(struct shm *shm, uint32_t barrier, uint32_t party, enum barrier_verdict v, bool serial)
+{
+	struct ledger_party *p = rounds_party(&shm->rounds, party);
+	struct space *s = p->space ? shm->spaces[p->space] : NULL;
+	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
+
+	(void)barrier;
+	if (o) {
+		barrier_tell(object_words(o, p->line) + p->cell, p->arrival, v, serial);
+		*party_at(s, p->line, p->cell) = 0;
+		told(o);
+	}
+	FAULT_AROUND(table_drop(&shm->rounds.parties, party));
+}
+
+void barrier_closed(struct shm *shm, uint32_t barrier, bool gone)
+{
+	struct tally *t = rounds_tally(shm, barrier);
+
+	if (t->object)
+		t->closing = false;
+	else if (gone)
+		rounds_drop(shm, barrier);
+	else
+		retry_soon(shm);
+}
+
+/* --- Beginning, and once more --- */
+
+static void link_party(struct shm *shm, uint32_t i)
+{
+	struct ledger_party *p = rounds_party(&shm->rounds, i);
+	struct space *s = p->space < LEDGER_SPACES_MAX ? shm->spaces[p->space] : NULL;
+	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
+
+	p->out = 0;
+	if (o && object_kinds[o->kind] == &barrier_kind && p->cell - 1u < BARRIER_CELLS && !*party_at(s, p->line, p->cell) &&
+	    cell_is(BARRIER_LOAD(object_words(o, p->line) + p->cell), p))
+		*party_at(s, p->line, p->cell) = i;
+	else
+		p->space = 0;
+}
+
+void parties_recall(struct shm *shm)
+{
+	for (uint32_t i = 0, next; (next = table_next(&shm->rounds.parties, i)); i = next)
+		link_party(shm, next);
+}
+
+static void again(void *arg)
+{
+	struct shm *shm = arg;
+	struct rounds *r = &shm->rounds;
+
+	for (uint32_t i = 0, next; (next = table_next(&r->parties, i)); i = next)
+		if (!rounds_party(r, next)->space && rounds_party(r, next)->used)
+			withdraw(shm, next);
+	for (uint32_t i = 0, next; (next = table_next(&r->barriers, i)); i = next) {
+		struct object *o = rounds_tally(shm, next)->object;
+
+		if (!o)
+			close_barrier(shm, next);
+		for (struct account *a = o ? o->accounts : NULL; a; a = a->next)
+			far_ring(o, a);
+	}
+}
+
+void parties_init(struct shm *shm)
+{
+	loop_timer_init(&shm->rounds.retry, again, shm);
+}
+
+void parties_begin(struct shm *shm)
+{
+	again(shm);
+}
+
+void parties_end(struct shm *shm)
+{
+	loop_timer_cancel(shm->loop, &shm->rounds.retry);
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Barriers (proto/barrierword.h): a party has a cell of its client's account from coming to leaving.
+ *
+ * Where the node is alone its parties complete the rounds themselves, and the daemon is asked for nothing but room
+ * for notes, and to watch over those who sleep. Where there are others, whoever comes rings, and sleeps until its cell says what
+ * became of it. Both sleep on the barrier's word, and are woken all at once.
+ *
+ * Who waits for others that run on the same processors gives way to them first: it costs less than to sleep and to be
+ * woken. Bounded by turns, since those others may be long in coming.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "deadline.h"
+#include "object.h"
+#include "proto/barrierword.h"
+#include "thread.h"
+
+#define YIELDS      32u
+#define LOOK_NS     UINT64_C(1000000000) /* asleep: until another look whether all this is still there */
+#define ROOM_NS     UINT64_C(1000000)    /* until another look for a cell, or room for a note */
+#define PARTIES_MAX 0x7fffffffu
+
+struct dlock_barrier {
+	struct dlock h;
+	struct dlock_barrier *far;       /* what dlock_barrier_leave() goes through; NULL: it was not asked for yet */
+};
+
+/* One party, from coming to leaving. */
+struct party {
+	struct dlock_barrier *x;
+	const struct limit *limit;
+	bool no;
+	bool away;                       /* it asked to be let go */
+	struct binding *b;
+	struct barrier_at at;
+	struct barrier_turn turn;
+	struct seg_cell *shown;
+	enum barrier_verdict verdict;
+	bool serial;
+};
+
+/* What a step of a party leads to; negative: an error. */
+enum { ENDED = 0, AGAIN = 1 };
+
+static struct barrier_at barrier_at(const struct binding *b)
+{
+	return (struct barrier_at){ b->word, b->word + BARRIER_AT_NOTES };
+}
+
+/* --- Cells --- */
+
+/* The next line, where the daemon has made one. NULL: it is asked for. */
+static uint64_t *line_next(struct party *p, uint64_t *line)
+{
+	uint64_t head = BARRIER_LOAD(line);
+	uint32_t slot = head & BARRIER_HEAD_NEXT;
+	int r;
+
+	if (!slot) {
+		if (!(head & BARRIER_HEAD_MORE))
+			BARRIER_CAS(line, &head, head | BARRIER_HEAD_MORE);
+		object_ring(&p->x->h, p->b, p->limit);
+		return NULL;
+	}
+	lib_lock();
+	r = space_reach(p->b->space, (uint32_t)(p->b->me & LOCK_OWNER), slot);
+	lib_unlock();
+	return r == 0 ? (uint64_t *)seg_slot(p->b->space->base, slot) : NULL;
+}
+
+static uint64_t *cell_in(uint64_t *line, unsigned from)
+{
+	for (unsigned i = 0; i < BARRIER_CELLS; i++) {
+		uint64_t *cell = &line[1 + (from + i) % BARRIER_CELLS];
+
+		if (barrier_claim(cell))
+			return cell;
+	}
+	return NULL;
+}
+
+static int cell_take(struct party *p)
+{
+	for (;;) {
+		uint64_t *line = binding_account(p->b), *next;
+		int r;
+
+		while (!(p->turn.cell = cell_in(line, thread_serial())) && (next = line_next(p, line)))
+			line = next;
+		if (p->turn.cell)
+			return 0;
+		r = limit_nap(p->limit, ROOM_NS);
+		if (r < 0)
+			return r;
+		if (binding_lost(p->b))
+			return AGAIN;
+	}
+}
+
+/* --- Sleeping --- */
+
+static void hide(struct party *p)
+{
+	object_hide(p->shown);
+	p->shown = NULL;
+}
+
+/* After a sleep that was a fork's: nothing of it is the child's. */
+static bool is_child(struct party *p)
+{
+	uint32_t serial;
+
+	if (thread_serial())
+		return false;
+	p->shown = NULL;
+	p->turn.cell = NULL;
+	if (thread_register(&serial) == 0)
+		object_enter(&p->x->h);
+	return true;
+}
+
+/* While the word is what was announced. */
+static int nap(struct party *p)
+{
+	const struct limit *limit = p->away ? &limit_none : p->limit;
+	struct timespec abs = limit_timespec(limit_slice(limit, LOOK_NS));
+
+	if (!p->shown)
+		p->shown = object_show(p->b);
+	futex_wait_class(barrier_futex(p->at.word), (uint32_t)p->turn.word, FUTEX_BITSET_MATCH_ANY, limit->clock, &abs);
+	if (is_child(p))
+		return AGAIN;
+	return p->away ? 0 : limit_over(limit);
+}
+
+/* --- Rounds that are completed here --- */
+
+/* The others have their turn on this processor. */
+static void give_way(const struct party *p)
+{
+	for (unsigned i = 0; i < YIELDS; i++) {
+		if (barrier_round(BARRIER_LOAD(p->at.word)) != p->turn.round)
+			return;
+		sched_yield();
+	}
+}
+
+/* A word without L may be one that somebody has wiped, since the space is lost. */
+static bool round_is_lost(const struct party *p)
+{
+	return !(p->turn.word & BARRIER_L) && binding_lost(p->b);
+}
+
+static int round_sleep(struct party *p)
+{
+	bool announced = barrier_announce(&p->at, &p->turn);
+
+	if (barrier_round(p->turn.word) != p->turn.round)
+		return 0;
+	if (!announced || !seg_watched(p->b->space->base, p->b->slot))
+		object_ring(&p->x->h, p->b, p->limit);
+	return nap(p);
+}
+
+/* 0: look again; a party whose round has ended before is in time. */
+static int round_give_up(struct party *p)
+{
+	switch (barrier_break(&p->at, &p->turn)) {
+	case BARRIER_BROKE:
+		p->verdict = BARRIER_TIMED_OUT;
+		return -ETIMEDOUT;
+	case BARRIER_ENDED:
+		return 0;
+	case BARRIER_NO_ROOM:
+		object_ring(&p->x->h, p->b, &limit_none);
+		limit_nap(&limit_none, ROOM_NS);
+		return 0;
+	}
+	return 0;
+}
+
+static int round_wait(struct party *p)
+{
+	int r = 0;
+
+	give_way(p);
+	for (;;) {
+		if (barrier_look(&p->at, &p->turn, &p->verdict))
+			return round_is_lost(p) ? -ESTALE : ENDED;
+		if (binding_lost(p->b))
+			return -ESTALE;
+		if (r == -ETIMEDOUT) {
+			if (round_give_up(p) < 0)
+				return ENDED;
+			continue;
+		}
+		r = round_sleep(p);
+		if (r == AGAIN)
+			return AGAIN;
+	}
+}
+
+/* Too little room for what has to be noted before this party can be the last one. */
+static int round_room(struct party *p)
+{
+	int r;
+
+	object_ring(&p->x->h, p->b, p->limit);
+	r = limit_nap(p->limit, ROOM_NS);
+	return r < 0 ? r : AGAIN;
+}
+
+/* --- Rounds that the daemon completes --- */
+
+/* It has come to nothing, if the daemon had not taken note of it. */
+static int remote_lost(struct party *p)
+{
+	return barrier_out_remote(&p->turn) == BARRIER_OUT_FREE ? AGAIN : -ESTALE;
+}
+
+/* Whoever is in a round has to be let go; others go. */
+static int remote_give_up(struct party *p)
+{
+	switch (barrier_out_remote(&p->turn)) {
+	case BARRIER_OUT_FREE:
+		return -ETIMEDOUT;
+	case BARRIER_OUT_ASKED:
+		p->away = true;
+		object_ring(&p->x->h, p->b, &limit_none);
+		return 0;
+	case BARRIER_OUT_TOLD:
+		return 0;
+	}
+	return 0;
+}
+
+static int remote_wait(struct party *p)
+{
+	int r = 0;
+
+	barrier_come_remote(&p->turn, p->no);
+	object_ring(&p->x->h, p->b, p->limit);
+	for (;;) {
+		barrier_announce(&p->at, &p->turn);
+		if (barrier_look_remote(&p->turn, &p->verdict, &p->serial))
+			return p->verdict == BARRIER_AGAIN ? AGAIN : ENDED;
+		if (binding_lost(p->b))
+			return remote_lost(p);
+		if (r == -ETIMEDOUT) {
+			r = remote_give_up(p);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		r = nap(p);
+		if (r == AGAIN)
+			return AGAIN;
+	}
+}
+
+/* --- A party --- */
+
+static int come(struct party *p)
+{
+	switch (barrier_come(&p->at, &p->turn, p->x->h.arg, p->no)) {
+	case BARRIER_OPENED:
+		p->serial = true;
+		p->verdict = BARRIER_PASSED;
+		return ENDED;
+	case BARRIER_OPENED_VETOED:
+		p->serial = true;
+		p->verdict = BARRIER_VETOED;
+		return ENDED;
+	case BARRIER_WAIT:
+		return round_wait(p);
+	case BARRIER_FULL:
+		return round_room(p);
+	case BARRIER_REMOTE:
+		return remote_wait(p);
+	}
+	return AGAIN;
+}
+
+static int party_once(struct party *p)
+{
+	int r = object_bind(&p->x->h, p->limit, &p->b);
+
+	if (r < 0)
+		return r;
+	p->away = p->serial = false;
+	p->at = barrier_at(p->b);
+	r = cell_take(p);
+	if (r != 0)
+		return r;
+	r = come(p);
+	hide(p);
+	if (p->turn.cell)
+		barrier_leave(&p->turn);
+	return r;
+}
+
+static int error_of(enum barrier_verdict v)
+{
+	switch (v) {
+	case BARRIER_PASSED:
+	case BARRIER_VETOED:
+		return 0;
+	case BARRIER_BROKEN:
+		return EPIPE;
+	case BARRIER_TIMED_OUT:
+		return ETIMEDOUT;
+	case BARRIER_STALE:
+		return ESTALE;
+	case BARRIER_MISMATCH:
+		return EINVAL;
+	case BARRIER_LEFT:
+	case BARRIER_AGAIN:
+		return ENOTCONN;
+	}
+	return EPROTO;                   /* somebody has scribbled */
+}
+
+static int pass(struct dlock_barrier *x, const struct limit *limit, bool no, bool *ret_all)
+{
+	struct party p = { .x = x, .limit = limit, .no = no };
+	int saved = errno, r = object_enter(&x->h);
+
+	if (r < 0)
+		return -r;
+	do
+		r = party_once(&p);
+	while (r == AGAIN);
+	object_exit(&x->h);
+	errno = saved;
+	r = r < 0 ? -r : error_of(p.verdict);
+	if (r == 0 && ret_all)
+		*ret_all = p.verdict == BARRIER_PASSED;
+	return r == 0 && p.serial ? DLOCK_SERIAL : r;
+}
+
+/* --- The calls --- */
+
+/* Whoever sleeps through it looks again: what it sleeps on is lost. */
+static void barrier_wake(struct dlock *l)
+{
+	for (struct binding *b = __atomic_load_n(&l->bindings, __ATOMIC_ACQUIRE); b; b = b->older)
+		futex_wake_class(barrier_futex(b->word), INT_MAX, FUTEX_BITSET_MATCH_ANY);
+}
+
+static int barrier_open(struct dlock_barrier **ret, const char *name, uint32_t parties, const struct dlock_attr *attr,
+			enum kind kind)
+{
+	int saved = errno, r;
+	struct dlock_barrier *x = aligned_alloc(_Alignof(struct dlock_barrier), sizeof *x);
+
+	errno = saved;
+	if (!x)
+		return ENOMEM;
+	x->far = NULL;
+	r = handle_open(&x->h, name, attr, kind, parties);
+	if (r == 0) {
+		x->h.wake = barrier_wake;
+		*ret = x;
+	} else {
+		free(x);
+	}
+	errno = saved;
+	return r;
+}
+
+int dlock_barrier_open(dlock_barrier_t **ret, const char *name, unsigned parties, const dlock_attr_t *attr)
+{
+	if (!ret || !parties || parties > PARTIES_MAX)
+		return EINVAL;
+	return barrier_open(ret, name, parties, attr, KIND_BARRIER);
+}
+
+int dlock_barrier_close(dlock_barrier_t *b)
+{
+	int saved = errno, r = 0;
+
+	if (!b)
+		return 0;
+	if (b->far) {
+		r = handle_close(&b->far->h);
+		if (r)
+			return r;
+		free(b->far);
+		b->far = NULL;
+	}
+	r = handle_close(&b->h);
+	if (r == 0)
+		free(b);
+	errno = saved;
+	return r;
+}
+
+int dlock_barrier_wait(dlock_barrier_t *b)
+{
+	return pass(b, &limit_none, false, NULL);
+}
+
+int dlock_barrier_clockwait(dlock_barrier_t *b, clockid_t clock, const struct timespec *abs)
+{
+	struct limit limit;
+	int r = object_limit(&limit, clock, abs);
+
+	return r ? r : pass(b, &limit, false, NULL);
+}
+
+int dlock_barrier_timedwait(dlock_barrier_t *b, const struct timespec *abs)
+{
+	return dlock_barrier_clockwait(b, CLOCK_REALTIME, abs);
+}
+
+int dlock_barrier_vote(dlock_barrier_t *b, bool yes, bool *ret_all)
+{
+	return pass(b, &limit_none, !yes, ret_all);
+}
+
+/* Those who leave do not meet those who enter: they have a barrier of their own, of the same name. */
+static int far_side(struct dlock_barrier *b, struct dlock_barrier **ret)
+{
+	struct dlock_barrier *far = __atomic_load_n(&b->far, __ATOMIC_ACQUIRE), *none = NULL;
+	int r;
+
+	if (!far) {
+		r = barrier_open(&far, b->h.name->text, b->h.arg, &b->h.attr, KIND_LEAVE);
+		if (r)
+			return r;
+		if (!__atomic_compare_exchange_n(&b->far, &none, far, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			dlock_barrier_close(far);
+			far = none;
+		}
+	}
+	*ret = far;
+	return 0;
+}
+
+int dlock_barrier_enter(dlock_barrier_t *b)
+{
+	struct dlock_barrier *far;
+	int r = far_side(b, &far);       /* so that whoever is in can leave */
+
+	return r ? r : dlock_barrier_wait(b);
+}
+
+int dlock_barrier_leave(dlock_barrier_t *b)
+{
+	struct dlock_barrier *far;
+	int r = far_side(b, &far);
+
+	return r ? r : dlock_barrier_wait(far);
+}
+
+/* --- Reset --- */
+
+/* 1: the daemon completes the rounds. */
+static int reset_here(struct dlock_barrier *x, const struct binding *b)
+{
+	struct barrier_at at = barrier_at(b);
+	struct barrier_turn turn = { .word = BARRIER_LOAD(at.word) };
+
+	turn.round = barrier_round(turn.word);
+	if (!(turn.word & BARRIER_L))
+		return binding_lost(b) ? 0 : 1;
+	while (barrier_break(&at, &turn) == BARRIER_NO_ROOM && !binding_lost(b)) {
+		object_ring(&x->h, b, &limit_none);
+		limit_nap(&limit_none, ROOM_NS);
+	}
+	return 0;
+}
+
+/* Until the daemon has done what was asked for. */
+static int reset_remote(struct dlock_barrier *x, struct binding *b)
+{
+	struct party p = { .x = x, .limit = &limit_none, .b = b, .at = barrier_at(b) };
+	uint64_t *head = binding_account(b);
+	uint16_t number = barrier_ask(head);
+	int r = 0;
+
+	object_ring(&x->h, b, &limit_none);
+	while (r == 0) {
+		barrier_announce(&p.at, &p.turn);
+		if ((int16_t)(barrier_done(BARRIER_LOAD(head)) - number) >= 0)
+			break;
+		if (binding_lost(b))
+			r = -ESTALE;
+		else
+			r = nap(&p);
+	}
+	hide(&p);
+	return r == AGAIN ? 0 : r;
+}
+
+static int reset(struct dlock_barrier *b)
+{
+	int saved = errno, r = object_enter(&b->h);
+	struct binding *at;
+
+	if (r < 0)
+		return -r;
+	r = object_bind(&b->h, &limit_none, &at);
+	if (r == 0)
+		r = reset_here(b, at);
+	if (r == 1)
+		r = reset_remote(b, at);
+	object_exit(&b->h);
+	errno = saved;
+	return -r;
+}
+
+/* Those who leave too: what holds them up may be one who died inside. */
+int dlock_barrier_reset(dlock_barrier_t *b)
+{
+	struct dlock_barrier *far;
+	int r = reset(b);
+
+	if (r == 0)
+		r = far_side(b, &far);
+	return r ? r : reset(far);
+}
