@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The store plane: latches, condition variables and worker ids, each a record (or one of 1024) of the store that all nodes
+ * change by compare-and-set; and users' small values (item.h).
+ *
+ *   struct thing    one for each name that somebody here has open
+ *   struct party    one for each process of this node that has it open, with the request it waits for
+ *
+ * What must hold:
+ *  - A request is answered when the store has it, and once: what became of it is read from the record, never
+ *    concluded from an answer that came, or did not.
+ *  - Nothing is asked of the store while this node has no session that it may rely on: what is written carries its number.
+ *  - All of it can be begun anew by the next daemon: from what is noted of a party (its id, the number of the last answer), the
+ *    request that is still in its letter box, and the record.
+ *
+ * Pure but for the store: what concerns the segment goes through struct things_ops, time is what it says.
+ */
+#ifndef DLOCK_THINGS_H
+#define DLOCK_THINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cond_record.h"
+#include "id_record.h"
+#include "latch_record.h"
+#include "proto/kind.h"
+#include "proto/small.h"
+#include "record.h"
+
+#define THINGS_AGAIN (5 * NSEC_PER_SEC)  /* hints get lost, perhaps */
+#define THINGS_LAZY (100 * NSEC_PER_MSEC)        /* entries that nobody needs any more may wait for another write */
+#define THINGS_HINT_GAP (10 * NSEC_PER_MSEC)
+
+struct things;
+struct thing;
+
+/* A thread that waits on a condition. */
+struct ticket {
+	uint32_t number;
+	bool entered;                    /* has been seen in the record */
+	bool signalled;                  /* has been told so; its entry may go */
+	bool cancelled;
+};
+
+struct signal {
+	bool sent;                       /* in the last write */
+	uint32_t number;
+};
+
+struct party {
+	struct party *next, **at;
+	struct thing *thing;
+	void *account;                   /* the owner's */
+	uint64_t id;                     /* random, never used again */
+	uint32_t answered;               /* the number of the last answer */
+	/* the request under way; SMALL_NONE: none */
+	enum small_op op;
+	uint32_t number, arg;
+	uint64_t moment;                 /* what it needs is read no earlier (record.h) */
+	uint64_t birth;                  /* of the latch that it is about; 0: not known yet */
+	struct signal signal;
+	bool adopted;                    /* its tickets are still to be read from the record */
+	struct ticket *tickets;
+	uint32_t n_tickets, tickets_cap;
+	uint32_t passed, signalled;      /* the highest ticket told; how many have been */
+};
+
+enum id_state { ID_NONE, ID_LISTING, ID_CLAIMING, ID_HELD, ID_RETURNING };
+
+struct thing {
+	struct thing *next, **at;
+	struct things *in;
+	void *object;                    /* the owner's */
+	enum kind kind;
+	char key[STORE_KEY_MAX + 1];     /* of ids: what stands before the number */
+	struct record record;
+	bool has_record;
+	struct party *parties;
+	bool twin;                       /* another of the same key may be there: of a space that was lost */
+	bool unused;                     /* nobody has it open: what is ours in the record goes */
+	bool over;                       /* that is through */
+	int error;                       /* of the store, as long as it fails */
+	nsec_t again, lazy;              /* looks anew then; NSEC_NEVER */
+
+	/* latch */
+	enum latch_state state;
+	uint32_t count, initial;
+	uint64_t birth;
+	/* condition */
+	uint32_t owed;                   /* signals of those who died before they ran */
+	uint64_t owed_moment;
+	struct signal owing;
+	struct ghost {
+		uint64_t account;
+		uint32_t ticket;
+	} *ghosts;                       /* entries of those who left after they had run */
+	uint32_t n_ghosts;
+	uint32_t queued;                 /* entries, as last seen */
+	/* ids */
+	enum id_state id;
+	uint32_t worker;
+	uint64_t ceiling, start, offered;        /* durable; where to begin; written, perhaps */
+	uint64_t until;                  /* wanted */
+	struct id_list *list;
+};
+
+struct things_ops {
+	void *arg;
+	/* The request of p is over: noted, then told. value as in small.h. */
+	void (*answer)(void *arg, struct party *p, int error, uint64_t value);
+	/* p->passed has risen: noted, told, and its threads are woken. */
+	void (*passed)(void *arg, struct party *p);
+	/* The latch's state or count is another. */
+	void (*latch)(void *arg, struct thing *t);
+	/* The last id given out, with ID_CLOSED if there are none; close: and no more from now on. */
+	uint64_t (*id_word)(void *arg, struct thing *t, bool close);
+	/* t->worker and t->ceiling are good: noted, then the word is opened, after `last`; 0: the ceiling alone has risen. */
+	void (*id_open)(void *arg, struct thing *t, uint64_t last);
+	/* The thing is over (unused, and nothing of it is left): thing_free() may be called, but not from in here. */
+	void (*over)(void *arg, struct thing *t);
+	/* Timer: call things_turn() then. */
+	void (*wake_at)(void *arg, nsec_t when);         /* the earliest counts */
+	nsec_t (*now)(void *arg);        /* CLOCK_BOOTTIME */
+	int (*room)(void *arg);          /* record.h; may be NULL */
+	uint64_t (*now_ms)(void *arg);   /* since ID_EPOCH_MS, by the wall clock */
+};
+
+struct ended {
+	uint64_t session;
+	bool ended, asking;
+	nsec_t asked;
+};
+
+struct things {
+	struct record_store store;
+	struct things_ops ops;
+	bool shared;                     /* other nodes use the store too */
+	uint64_t session;
+	uint8_t node[16];
+	struct thing *first;
+	struct ended *ended;
+	uint32_t n_ended, ended_cap;
+	struct things_ask *asks;         /* under way */
+	nsec_t hint_at;                  /* NSEC_NEVER: there was none */
+	bool learnt;                     /* that a session has ended */
+};
+
+void things_init(struct things *ts, struct store *store, bool shared, const uint8_t node[16], uint64_t random,
+		 const struct things_ops *ops);
+void things_done(struct things *ts);     /* all things are free */
+
+/* The session to write for; 0: there is none now, and nothing is asked. */
+void things_session(struct things *ts, uint64_t session);
+void things_lapsed(struct things *ts);   /* what it had is lost */
+void things_hint(struct things *ts);     /* the store has changed */
+void things_turn(struct things *ts);     /* a timer */
+
+struct thing *thing_new(struct things *ts, enum kind kind, const char *space, const char *name, size_t len, void *object);
+void thing_free(struct thing *t);        /* parties and all */
+/* Of ids, after a restart: what it had. */
+void thing_adopt_id(struct thing *t, uint32_t worker, uint64_t ceiling);
+void thing_used(struct thing *t);        /* it is open again */
+void thing_unused(struct thing *t);
+void thing_low(struct thing *t);         /* of ids: the ceiling is near */
+
+/* id: a random one, or, adopted, the one of before, with the number of its last answer, and what it had been told. NULL: no memory. */
+struct party *party_new(struct thing *t, uint64_t id, void *account);
+void party_adopt(struct party *p, uint32_t answered, uint32_t passed, uint32_t signalled);
+/* What its letter box says: a new request, or one already known. -EINVAL: it cannot be one. */
+int party_request(struct party *p, uint32_t number, uint32_t op, uint64_t arg);
+void party_free(struct party *p, bool died, uint64_t taken);     /* taken: as it says (small.h) */
+
+/* --- within this folder --- */
+
+void thing_later(struct thing *t, nsec_t span);
+void thing_is_over(struct thing *t);
+void party_answer(struct party *p, int error, uint64_t value);
+struct party *thing_party(const struct thing *t, uint64_t id);
+bool session_ended(struct things *ts, uint64_t session); /* surely; false: it is asked about, and things are looked at again when that is known */
+bool thing_ours(const struct thing *t, uint64_t session, uint64_t account);      /* an entry in the record */
+uint64_t things_random(struct things *ts);
+
+extern const struct record_ops latch_ops, cond_ops, id_ops;
+void cond_cancel(struct party *p, uint32_t ticket);
+void cond_lapse(struct thing *t);
+void cond_left(struct party *p, bool died, uint64_t taken);
+void id_want(struct thing *t);           /* somebody wants ids, and there are none, or soon none */
+void id_close(struct thing *t);          /* gives the number back */
+void id_lapse(struct thing *t);
+void id_list_free(struct thing *t);
+
+#endif
