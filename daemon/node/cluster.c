@@ -66,20 +66,28 @@ static uint64_t where_of(const struct config *c)
 	return h | 1;
 }
 
+struct store_options cluster_store(const struct node *n)
+{
+	char *const *t = n->config.text;
+
+	return (struct store_options){
+		.url = t[CONFIG_STORE], .state_dir = n->config.state_dir, .cluster = n->config.cluster_name,
+		.request_ms = (unsigned)(n->config.ttl / 5), .user = t[CONFIG_STORE_USER],
+		.password_file = t[CONFIG_STORE_PASSWORD], .ca = t[CONFIG_STORE_CA], .cert = t[CONFIG_STORE_CERT],
+		.cert_key = t[CONFIG_STORE_CERT_KEY],
+	};
+}
+
 static int open_store(struct node *n)
 {
 	/* All that the core does at a hint is to read the map; what the others' beats write is nothing to it. */
 	static const char *const hints[] = { MAP_KEY, NULL };
+	struct store_options o = cluster_store(n);
 	static struct store_why why;
-	char *const *t = n->config.text;
-	struct store_options o = {
-		.url = t[CONFIG_STORE], .state_dir = n->config.state_dir, .cluster = n->config.cluster_name,
-		.request_ms = (unsigned)(n->config.ttl / 5), .hints = hints, .user = t[CONFIG_STORE_USER],
-		.password_file = t[CONFIG_STORE_PASSWORD], .ca = t[CONFIG_STORE_CA], .cert = t[CONFIG_STORE_CERT],
-		.cert_key = t[CONFIG_STORE_CERT_KEY],
-	};
-	int r = store_open(&o, &n->store, &why);
+	int r;
 
+	o.hints = hints;
+	r = store_open(&o, &n->store, &why);
 	return r < 0 ? fail(n, r, "store", why.text) : 0;
 }
 
@@ -239,6 +247,13 @@ int cluster_open(struct node *n)
 	return r;
 }
 
+uint64_t node_session_adopted(const struct node *n)
+{
+	if (n->boot.fresh)
+		return 0;
+	return !n->cluster.on ? n->boot.id.session : n->cluster.adopted ? n->cluster.session : 0;
+}
+
 nsec_t cluster_first_deadline(const struct node *n)
 {
 	if (!n->cluster.on)
@@ -361,6 +376,7 @@ static void act_deadline(struct node *n, nsec_t when)
 		log_session(n, LOG_LEVEL_NOTICE, "the store can be reached again, and the lease is renewed");
 	if (later)
 		c->jeopardy = 0;
+	node_things_session(n, c->session);
 }
 
 static void act_jeopardy(struct node *n, int error)
@@ -406,6 +422,7 @@ static void act_lapsed(struct node *n)
 	c->lapses++;
 	c->terms_good = false;
 	c->deadline = c->adopted = 0;
+	node_things_lapsed(n);
 	node_lapse(n);
 	if (note(n, 0) < 0)
 		log_error("the end of the session cannot be noted in the ledger");
@@ -416,6 +433,7 @@ static void act_lapsed(struct node *n)
 /* Another daemon goes on with this session: what it holds is not ours any more, and no restart may take it up. */
 void cluster_superseded(struct node *n)
 {
+	node_things_lapsed(n);
 	node_lapse(n);
 	n->cluster.session = 0;
 	note(n, 0);
@@ -434,6 +452,7 @@ static void act_drained(struct node *n)
 static void act_left(struct node *n, int error)
 {
 	n->cluster.left = true;
+	node_things_lapsed(n);
 	n->cluster.session = 0;
 	note(n, 0);
 	if (error)

@@ -109,7 +109,8 @@ static void apply_burst(struct node *n)
 static int open_shm(struct node *n, const struct node_options *o)
 {
 	int r;
-	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .barrier = node_barrier };
+	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .barrier = node_barrier,
+			       .small = &node_small_ops };
 	struct shm_config config = {
 		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,
 		.spaces_on_demand = n->config.spaces_on_demand,
@@ -150,6 +151,8 @@ int node_open(struct node *n, struct loop *loop, const struct config *config, co
 		  (unsigned long long)n->boot.id.session, n->boot.incarnation, boot_text(n->boot.what));
 	r = cluster_open(n);
 	if (r == 0)
+		r = node_things_init(n);
+	if (r == 0)
 		r = open_shm(n, o);
 	if (r == 0)
 		r = cluster_begin(n);
@@ -178,6 +181,8 @@ int node_start(struct node *n, int attach_fd, int query_fd)
 		return fail(n, r, "attach socket", NULL);
 	if (n->shm.loss)
 		log_warning("a space was lost: %s", n->shm.loss);
+	if (!n->cluster.on)
+		node_things_session(n, n->boot.id.session);
 	n->state = "running";
 	return 0;
 }
@@ -202,6 +207,7 @@ void node_close(struct node *n)
 	loop_unwatch(n->links_watch);
 	links_close(n->links);
 	shm_done(&n->shm);
+	node_things_done(n);
 	core_free(n->core);
 	cluster_close(n);
 	store_close(n->own);

@@ -19,9 +19,12 @@
 #include "../query/query.h"
 #include "../shm/shm.h"
 #include "../store/store.h"
+#include "../things/item.h"
 #include "boot.h"
 
 struct net;
+struct node_things;
+struct object;
 struct record_request;
 struct tls_keys;
 
@@ -107,6 +110,7 @@ struct node {
 	unsigned n_busy, busy_cap;
 
 	struct node_cluster cluster;     /* cluster.c; all 0 where the node is alone */
+	struct node_things *things;      /* things.c */
 };
 
 struct node_options {
@@ -159,11 +163,23 @@ void records_release(struct node *n, int error); /* those that wait for the term
 void records_drop(struct node *n);
 void records_explain(struct node *n, const struct store_result *res); /* says in the log what the store says */
 
+/* things.c: latches, conditions, worker ids and values, in the store */
+extern const struct small_ops node_small_ops;
+int node_things_init(struct node *n);
+void node_things_session(struct node *n, uint64_t session);      /* it may be relied upon */
+void node_things_lapsed(struct node *n);
+void node_things_done(struct node *n);
+struct item *node_value(struct node *n, const struct item_call *call, item_done_fn done, void *arg);  /* NULL: no store, or no memory */
+const char *node_store_why(const struct node *n);          /* why the store plane does not answer, for people */
+void node_thing_show(const struct object *o, struct query_name *q);
+
 /* terms.c: what all nodes must have alike. records_release() is told, perhaps at once. */
 void terms_want(struct node *n);
 
 /* cluster.c */
 int cluster_open(struct node *n);        /* before shm: store, keys, listening */
+struct store_options cluster_store(const struct node *n);       /* how the cluster's store is opened; its hints are the caller's */
+uint64_t node_session_adopted(const struct node *n);     /* 0: what was noted is of another */
 nsec_t cluster_first_deadline(const struct node *n);       /* for the clients, from the start; 0: never */
 int cluster_begin(struct node *n);       /* after it */
 int cluster_ready(struct node *n);       /* the store's answers from now on */

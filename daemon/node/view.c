@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "../log.h"
+#include "../shm/object.h"
 #include "../shm/word.h"
+#include "../things/key.h"
 #include "node.h"
 
 /* --- processes --- */
@@ -199,6 +201,12 @@ static const char *master_of(const struct node *n, const struct space *s, uint32
 	return session ? node_peer_name(n, session) : NULL;
 }
 
+/* What lies in the store has no token, no holder and no master. */
+static bool q_small(enum kind kind)
+{
+	return kind == KIND_LATCH || kind == KIND_COND || kind == KIND_ID;
+}
+
 static void show_name(const struct node *n, const struct space *s, uint32_t slot, struct waitings *w,
 		      query_name_fn fn, void *ctx)
 {
@@ -226,6 +234,8 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	if (waiters && parties)
 		show_waiters(n, w, first, end, parties, waiters, &q);
 	q.waiters = waiters;
+	if (object_at(s, slot) && (q_small(name_kind(s, slot))))
+		node_thing_show(object_at(s, slot), &q);
 	fn(ctx, &q);
 	free(waiters);
 	free(parties);
@@ -385,6 +395,60 @@ static bool source_may_see(void *arg, const char *space, uid_t uid, const gid_t 
 	return !s || space_may(s, uid, n_groups ? groups[0] : (gid_t)-1, groups, n_groups);
 }
 
+struct asked {
+	struct node *node;
+	struct item *value;
+	query_value_fn done;
+	void *ctx;
+	bool beginning, over;
+};
+
+static void value_answered(void *arg, const struct item_result *res)
+{
+	struct asked *a = arg;
+	struct query_value_result r = { .error = res->error, .in_doubt = res->in_doubt, .version = res->version, .bytes = res->bytes,
+					.n = res->n };
+
+	if (res->error == -ETIMEDOUT)
+		r.why = node_store_why(a->node);
+	a->done(a->ctx, &r);
+	a->over = true;
+	if (!a->beginning)
+		free(a);
+}
+
+static void *source_value(void *arg, const struct query_value_call *call, query_value_fn done, void *ctx, int *ret_error)
+{
+	static const enum item_op ops[] = { [QUERY_GET] = ITEM_GET, [QUERY_PUT] = ITEM_PUT, [QUERY_REMOVE] = ITEM_REMOVE };
+	char key[STORE_KEY_MAX + 1];
+	struct item_call c = { .op = ops[call->op], .key = key, .bytes = call->bytes, .n = call->n, .compare = call->compare,
+				.version = call->version };
+	struct asked *a = malloc(sizeof *a);
+
+	thing_key(THING_VALUES, call->space, call->name, strlen(call->name), key);
+	*ret_error = a ? 0 : -ENOMEM;
+	if (!a)
+		return NULL;
+	*a = (struct asked){ arg, NULL, done, ctx, true, false };
+	a->value = node_value(arg, &c, value_answered, a);
+	if (!a->value && !a->over)
+		value_answered(a, &(struct item_result){ .error = -ETIMEDOUT });
+	a->beginning = false;
+	if (!a->over)
+		return a;
+	free(a);
+	return NULL;
+}
+
+static void source_value_drop(void *arg, void *request)
+{
+	struct asked *a = request;
+
+	(void)arg;
+	item_drop(a->value);
+	free(a);
+}
+
 static void source_log(void *arg, int priority, const char *text)
 {
 	struct node *n = arg;
@@ -407,7 +471,7 @@ void node_source(struct node *n, struct query_source *ret)
 	*ret = (struct query_source){
 		.arg = n, .node = source_node, .spaces = source_spaces, .links = source_links, .members = members_each,
 		.names = source_names, .show = source_show, .may_see = source_may_see, .log = source_log,
-		.drain = source_drain, .leave = source_leave,
+		.drain = source_drain, .leave = source_leave, .value = source_value, .value_drop = source_value_drop,
 	};
 }
 

@@ -85,6 +85,13 @@ static int conn_send(struct conn *c)
 	return c->out ? 0 : loop_watch(c->loop, c->fd, POLLOUT, on_writable, c, &c->out);
 }
 
+static void on_answer(void *arg)
+{
+	struct conn *c = arg;
+
+	loop_defer(c->loop, &c->defer);
+}
+
 static int conn_read(struct conn *c)
 {
 	size_t room = session_room(&c->session);
@@ -172,6 +179,8 @@ int conn_create(struct loop *loop, int fd, const struct query_source *source,
 	r = caller_read(c, &caller);
 	if (r >= 0) {
 		session_init(&c->session, source, &caller);
+		c->session.wake = on_answer;
+		c->session.wake_arg = c;
 		r = loop_watch(loop, fd, POLLIN, on_readable, c, &c->in);
 	}
 	if (r < 0) {

@@ -267,6 +267,11 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	put(&b, "waiters", format_waiters(name->waiters, name->n_waiters < max ? name->n_waiters : max));
 	put_number(&b, "waiterCount",
 		   name->n_waiting > name->n_waiters ? name->n_waiting : name->n_waiters);
+	if (name->counts)
+		put_number(&b, "count", name->count);
+	put_known(&b, "limit", name->limit);
+	if (name->worker)
+		put_number(&b, "worker", (uint64_t)name->worker - 1);
 	return b.o;
 }
 

@@ -12,21 +12,12 @@
 #include "format.h"
 #include "interface.h"
 #include "methods.h"
+#include "methods_int.h"
 #include "proto/name.h"
 #include "query.h"
 #include "session.h"
 
-#define SERVICE "org.varlink.service"
-#define DLOCK "io.dlock"
-
 /* ---- arguments ---- */
-
-struct arg {
-	const char *key;
-	enum json_type type;
-	bool needed;
-	struct json_object *value;       /* NULL: not given */
-};
 
 static struct arg *arg_find(struct arg *args, size_t n, const char *key)
 {
@@ -44,8 +35,7 @@ static bool arg_fits(const struct arg *arg, struct json_object *value)
 	       strlen(json_object_get_string(value)) == (size_t)json_object_get_string_len(value);
 }
 
-/* Fills in the values. NULL, or the key that is wrong: unknown, missing or of another type. */
-static const char *args_read(const struct varlink_call *call, struct arg *args, size_t n)
+const char *args_read(const struct varlink_call *call, struct arg *args, size_t n)
 {
 	if (call->parameters) {
 		json_object_object_foreach(call->parameters, key, value) {
@@ -62,8 +52,7 @@ static const char *args_read(const struct varlink_call *call, struct arg *args, 
 	return NULL;
 }
 
-/* "space/name", or "name" in the space default. */
-static bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char name[ATTACH_NAME_MAX + 1])
+bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char name[ATTACH_NAME_MAX + 1])
 {
 	const char *slash = strchr(full, '/'), *rest = slash ? slash + 1 : full;
 	size_t n = strlen(rest), n_space = slash ? (size_t)(slash - full) : 0;
@@ -81,12 +70,12 @@ static bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char 
 
 /* ---- answers ---- */
 
-static int answer(struct session *s, struct json_object *parameters)
+int answer(struct session *s, struct json_object *parameters)
 {
 	return parameters ? varlink_put_reply(&s->out, parameters, false) : -ENOMEM;
 }
 
-static int answer_error(struct session *s, const char *error, const char *key, const char *text)
+int answer_error(struct session *s, const char *error, const char *key, const char *text)
 {
 	struct json_object *o = json_object_new_object();
 
@@ -97,7 +86,7 @@ static int answer_error(struct session *s, const char *error, const char *key, c
 	return varlink_put_error(&s->out, error, o);
 }
 
-static int answer_invalid(struct session *s, const char *parameter)
+int answer_invalid(struct session *s, const char *parameter)
 {
 	return answer_error(s, SERVICE ".InvalidParameter", "parameter", parameter);
 }
@@ -114,7 +103,7 @@ static struct json_object *object_of(const char *key, struct json_object *value)
 	return NULL;
 }
 
-static bool may_see(const struct session *s, const char *space)
+bool may_see(const struct session *s, const char *space)
 {
 	return s->source->may_see(s->source->arg, space, s->caller.uid, s->caller.groups,
 				  s->caller.n_groups);
@@ -132,7 +121,7 @@ static void on_search(void *ctx, const struct query_space *space)
 	search->found = search->found || strcmp(space->name, search->space) == 0;
 }
 
-static bool space_exists(const struct session *s, const char *space)
+bool space_exists(const struct session *s, const char *space)
 {
 	struct search search = { .space = space };
 
@@ -294,7 +283,7 @@ int methods_page(struct session *s)
 	return varlink_put_reply(&s->out, o, cursor != 0);
 }
 
-static int answer_closed(struct session *s, const char *space)
+int answer_closed(struct session *s, const char *space)
 {
 	return answer_error(s, space_exists(s, space) ? DLOCK ".PermissionDenied" : DLOCK ".NoSuchSpace",
 			    "space", space);
@@ -430,7 +419,7 @@ static int watch(struct session *s, const struct varlink_call *call)
 
 /* ---- Drain, Leave: what changes the node ---- */
 
-static bool may_rule(const struct session *s)
+bool may_rule(const struct session *s)
 {
 	return s->caller.uid == 0 || s->caller.uid == geteuid();
 }
@@ -518,6 +507,9 @@ static const struct method {
 	{ DLOCK ".ShowName", show_name },
 	{ DLOCK ".ListMembers", list_members },
 	{ DLOCK ".Watch", watch },
+	{ DLOCK ".Get", method_get },
+	{ DLOCK ".Put", method_put },
+	{ DLOCK ".Remove", method_remove },
 	{ DLOCK ".Drain", drain },
 	{ DLOCK ".Leave", leave },
 	{ SERVICE ".GetInfo", get_info },

@@ -103,6 +103,9 @@ struct query_name {
 	const struct query_party *waiters;          /* in the order of their coming */
 	size_t n_waiters;                           /* QUERY_WAITERS_MAX are enough */
 	size_t n_waiting;                           /* how many there are, where that is more than n_waiters */
+	bool counts;                                /* a latch or a condition: */
+	uint32_t count, limit;                      /* to go, of how many; who waits in the whole cluster, 0 */
+	int worker;                                 /* of ids: this node's number + 1; 0: none */
 };
 
 struct query_event {
@@ -113,6 +116,32 @@ struct query_event {
 	uint64_t token;
 	const char *detail;
 };
+
+/*
+ * What becomes of a value. error: 0; -ENOENT; -EAGAIN: it has another version, this one; -ENOSPC: the store has no room; -E2BIG; else
+ * the store could not be asked, or has not answered, and with in_doubt the write may have been carried out, or may be yet.
+ */
+struct query_value_result {
+	int error;
+	bool in_doubt;
+	uint64_t version;
+	const void *bytes;               /* of a get: n bytes, until the call-back returns */
+	size_t n;
+	const char *why;                 /* what the store says; NULL: nothing */
+};
+
+enum query_value_op { QUERY_GET, QUERY_PUT, QUERY_REMOVE };
+
+struct query_value_call {
+	enum query_value_op op;
+	const char *space, *name;
+	const void *bytes;
+	size_t n;
+	bool compare;                    /* only if it has this version; 0: only if it is absent */
+	uint64_t version;
+};
+
+typedef void (*query_value_fn)(void *ctx, const struct query_value_result *res);
 
 typedef void (*query_name_fn)(void *ctx, const struct query_name *name);
 
@@ -136,6 +165,12 @@ struct query_source {
 	 * primary group. Of a space that does not exist: either.
 	 */
 	bool (*may_see)(void *arg, const char *space, uid_t uid, const gid_t *groups, size_t n_groups);
+	/*
+	 * Users' small values, in the store. done is called once, perhaps at once; never after value_drop() of what is
+	 * returned. NULL: it has been called, or there is no memory for it, and *ret_error says which: 0 or -ENOMEM.
+	 */
+	void *(*value)(void *arg, const struct query_value_call *call, query_value_fn done, void *ctx, int *ret_error);
+	void (*value_drop)(void *arg, void *request);
 	/*
 	 * For the operator: a caller was turned away. syslog's priorities. Whoever connects can cause
 	 * it, so it has to be limited. NULL: nobody wants to know.

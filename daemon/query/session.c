@@ -23,6 +23,8 @@ void session_init(struct session *s, const struct query_source *source,
 
 void session_done(struct session *s)
 {
+	if (s->state == SESSION_ASKING && s->asked)
+		s->source->value_drop(s->source->arg, s->asked);
 	varlink_buf_done(&s->in);
 	varlink_buf_done(&s->out);
 }
@@ -81,6 +83,8 @@ int session_step(struct session *s)
 {
 	int r = 0;
 
+	if (s->failed)
+		return s->failed;
 	if (varlink_buf_length(&s->out) >= SESSION_OUTPUT_LOW)
 		return 0;
 	switch (s->state) {
@@ -91,6 +95,8 @@ int session_step(struct session *s)
 		return r < 0 ? r : 1;
 	case SESSION_WATCHING:
 		return session_tell_dropped(s);
+	case SESSION_ASKING:
+		return 0;
 	}
 	return r;
 }

@@ -34,6 +34,7 @@ enum session_state {
 	SESSION_READY,                    /* for the next call */
 	SESSION_LISTING,                  /* more pages of a ListNames are to come */
 	SESSION_WATCHING,                 /* until the caller goes */
+	SESSION_ASKING,                   /* a value's answer comes from the store */
 };
 
 /* Readable by all of the module; written by session.c and methods.c. */
@@ -45,7 +46,12 @@ struct session {
 	uint64_t cursor;                  /* LISTING: where to go on */
 	uint64_t dropped;                 /* WATCHING: events lost and not yet told */
 	char space[ATTACH_SPACE_MAX + 1]; /* LISTING, WATCHING: only this one; "": all */
-	char name[ATTACH_NAME_MAX + 1];   /* WATCHING: only this one; "": all */
+	char name[ATTACH_NAME_MAX + 1];   /* WATCHING: only this one; "": all. ASKING: of which value */
+	void *asked;                      /* ASKING: what query_source.value has returned */
+	bool put;                         /* ASKING: it is a write */
+	int failed;                       /* an answer could not be put out */
+	void (*wake)(void *arg);          /* there is something to do again; NULL: whoever owns it looks by himself */
+	void *wake_arg;
 };
 
 void session_init(struct session *s, const struct query_source *source,

@@ -14,7 +14,7 @@
 
 struct json_object;
 
-#define VARLINK_REQUEST_MAX (64 * 1024)  /* bytes of one call, its zero byte included */
+#define VARLINK_REQUEST_MAX (128 * 1024) /* bytes of one call, its zero byte included: a value of 64 KiB in base64 */
 #define VARLINK_DEPTH_MAX 8              /* objects and arrays within each other, the call included */
 #define VARLINK_VALUES_MAX 128           /* of one call: braces, brackets and commas; each costs up to 1 KiB */
 

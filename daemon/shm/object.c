@@ -6,14 +6,17 @@
 #include <stdlib.h>
 
 #include "barrier.h"
+#include "small.h"
 #include "word.h"
 
 #define ACCOUNT_BUCKETS 4096u
 
 const struct object_kind *object_kinds[KINDS] = {
-	[KIND_LOCK] = NULL,
 	[KIND_BARRIER] = &barrier_kind,
 	[KIND_LEAVE] = &barrier_kind,
+	[KIND_LATCH] = &small_kind,
+	[KIND_COND] = &small_kind,
+	[KIND_ID] = &small_kind,
 };
 
 static const struct object_kind *kind_of(const struct object *o)

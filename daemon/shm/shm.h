@@ -63,6 +63,8 @@ enum shm_barrier {
 	SHM_CLOSE,                       /* nobody has it open: barrier_closed() */
 };
 
+struct small_ops;
+
 struct shm_ops {
 	void *arg;
 	/* The name has no token left (count 0: no lease at all). Answer with space_granted(). */
@@ -81,6 +83,8 @@ struct shm_ops {
 	void (*loss_done)(void *arg);
 	void (*event)(void *arg, const struct shm_event *ev);
 	void (*barrier)(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
+
+	const struct small_ops *small;   /* latches, conditions, worker ids (small.h); NULL: there are none */
 };
 
 /* After a revoke, and while others of this node wait: so many hand-overs among them, and for so long. 0: none. */

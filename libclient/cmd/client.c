@@ -238,6 +238,27 @@ static int say_error(const char *error, struct json_object *parameters)
 			field_text(parameters, "space"));
 		return EX_NOPERM;
 	}
+	if (strcmp(error, "io.dlock.NoSuchKey") == 0) {
+		fprintf(stderr, "dlock: there is no value '%s'\n", field_text(parameters, "key"));
+		return EX_NOINPUT;
+	}
+	if (strcmp(error, "io.dlock.VersionConflict") == 0) {
+		if (field_number(parameters, "version"))
+			fprintf(stderr, "dlock: the value '%s' has version %lld; nothing was changed\n", field_text(parameters, "key"),
+				field_number(parameters, "version"));
+		else
+			fprintf(stderr, "dlock: there is no value '%s'; nothing was changed\n", field_text(parameters, "key"));
+		return 1;
+	}
+	if (strcmp(error, "io.dlock.StoreFull") == 0) {
+		fprintf(stderr, "dlock: the store has no room for more; remove some values (dlock rm), or enlarge etcd's quota\n");
+		return EX_CANTCREAT;
+	}
+	if (strcmp(error, "io.dlock.StoreUnavailable") == 0) {
+		fprintf(stderr, "dlock: %s%s\n", field_text(parameters, "reason"), field_flag(parameters, "inDoubt") ?
+			"\nIt may have been written all the same, or may be yet: look with dlock get" : "");
+		return EX_TEMPFAIL;
+	}
 	if (strcmp(error, "io.dlock.NotInCluster") == 0) {
 		fprintf(stderr, "dlock: this node is alone; there is no cluster to leave, and nobody to take over\n");
 		return EX_UNAVAILABLE;

@@ -16,6 +16,9 @@ int cmd_members(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 int cmd_keygen(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_get(int argc, char **argv);
+int cmd_put(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 
 /* What the commands that only look have in common (options.c). */

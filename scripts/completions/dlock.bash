@@ -49,12 +49,14 @@ _dlock() {
 	local cur=${COMP_WORDS[COMP_CWORD]}
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run status ls show watch members node keygen doctor help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run status ls show watch get put rm members node keygen doctor help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]}:$cur in
 	run:*) _dlock_run "$cur" ;;
 	ls:-*) COMPREPLY=($(compgen -W '--json --names --help' -- "$cur")) ;;
+	get:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
+	put:-* | rm:-*) COMPREPLY=($(compgen -W '--if-version --json --help' -- "$cur")) ;;
 	status:-* | members:-* | show:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	ls:*) _dlock_spaces "$cur" ;;
 	node:*) COMPREPLY=($(compgen -W 'drain undrain leave --help' -- "$cur")) ;;

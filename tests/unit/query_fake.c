@@ -78,6 +78,50 @@ static int leave(void *arg)
 	return f->alone ? -ENOTSUP : 0;
 }
 
+/* One value, of the space default: "known", in version 5, says "hello"; all others are absent, "slow" is answered by fake_answer(). */
+static void *value(void *arg, const struct query_value_call *call, query_value_fn done, void *ctx, int *ret_error)
+{
+	struct query_value_result res = { .error = -ENOENT };
+	struct fake *f = arg;
+
+	*ret_error = 0;
+	f->written = call->op == QUERY_PUT ? call->n : 0;
+	if (strcmp(call->name, "slow") == 0) {
+		f->done = done;
+		f->ctx = ctx;
+		return f;
+	}
+	if (strcmp(call->name, "known") == 0)
+		res = (struct query_value_result){ .version = 5, .bytes = "hello", .n = 5 };
+	if (call->compare && call->version != res.version)
+		res = (struct query_value_result){ .error = -EAGAIN, .version = res.version };
+	else if (call->op == QUERY_PUT)
+		res = (struct query_value_result){ .version = 6 };
+	if (strcmp(call->name, "lost") == 0)
+		res = (struct query_value_result){ .error = -ETIMEDOUT, .in_doubt = true, .why = "nobody there" };
+	if (strcmp(call->name, "full") == 0)
+		res = (struct query_value_result){ .error = -ENOSPC };
+	done(ctx, &res);
+	return NULL;
+}
+
+static void value_drop(void *arg, void *request)
+{
+	struct fake *f = arg;
+
+	f->dropped += request == f;
+	f->done = NULL;
+}
+
+void fake_answer(struct fake *f)
+{
+	query_value_fn done = f->done;
+
+	f->done = NULL;
+	if (done)
+		done(f->ctx, &(struct query_value_result){ .version = 9, .bytes = "late", .n = 4 });
+}
+
 static void crowd(const char *name, query_name_fn fn, void *ctx)
 {
 	struct query_party *waiters = calloc(FAKE_CROWD, sizeof(*waiters));
@@ -170,6 +214,7 @@ void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
 	*f = (struct fake) {
 		.n_open = n_open, .n_private = n_private, .run_dir = "/run/dlock",
 		.source = { .arg = f, .node = node, .spaces = spaces, .links = links, .names = names,
-			    .show = show, .may_see = may_see, .members = members, .drain = drain, .leave = leave },
+			    .show = show, .may_see = may_see, .members = members, .drain = drain, .leave = leave,
+			    .value = value, .value_drop = value_drop },
 	};
 }

@@ -25,9 +25,14 @@ struct fake {
 	bool crowded;                    /* every name is like crowd */
 	bool alone, drains, left;
 	unsigned asked;                  /* names that names() has looked at */
+	size_t written;                  /* by the last Put */
+	query_value_fn done;             /* of the value "slow", and what to call it with */
+	void *ctx;
+	unsigned dropped;
 	struct query_source source;
 };
 
+void fake_answer(struct fake *f);        /* to who has asked for "slow" */
 void fake_init(struct fake *f, unsigned n_open, unsigned n_private);
 
 #endif

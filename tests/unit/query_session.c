@@ -694,6 +694,126 @@ static void garbage_ends_after_what_came_before(void **state)
 	talk_end(&t);
 }
 
+/* --- values --- */
+
+#define GET(key) "{\"method\":\"io.dlock.Get\",\"parameters\":{\"key\":\"" key "\"}}"
+#define PUT(key, value, more) "{\"method\":\"io.dlock.Put\",\"parameters\":{\"key\":\"" key "\",\"value\":\"" value "\"" more "}}"
+
+static void values_are_served(void **state)
+{
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	call(&t, GET("known"));
+	assert_string_equal(text_of(parameters(&t, 0), "value"), "aGVsbG8=");
+	assert_string_equal(text_of(parameters(&t, 0), "version"), "5");
+	call(&t, GET("default/other"));
+	assert_error(&t, "io.dlock.NoSuchKey", "key", "default/other");
+	call(&t, PUT("known", "aGk=", ""));
+	assert_int_equal(t.fake.written, 2);
+	assert_string_equal(text_of(parameters(&t, 0), "version"), "6");
+	call(&t, PUT("known", "", ",\"version\":5"));
+	assert_string_equal(text_of(parameters(&t, 0), "version"), "6");
+	call(&t, PUT("known", "", ",\"version\":0"));
+	assert_error(&t, "io.dlock.VersionConflict", "version", "5");
+	call(&t, "{\"method\":\"io.dlock.Remove\",\"parameters\":{\"key\":\"known\",\"version\":5}}");
+	assert_null(get(t.answers[0], "error"));
+	call(&t, "{\"method\":\"io.dlock.Remove\",\"parameters\":{\"key\":\"other\"}}");
+	assert_error(&t, "io.dlock.NoSuchKey", "key", "default/other");
+	call(&t, PUT("full", "", ""));
+	assert_error(&t, "io.dlock.StoreFull", NULL, NULL);
+	call(&t, PUT("lost", "", ""));
+	assert_error(&t, "io.dlock.StoreUnavailable", "reason", "nobody there");
+	assert_true(json_object_get_boolean(get(parameters(&t, 0), "inDoubt")));
+	talk_end(&t);
+}
+
+static void values_are_checked(void **state)
+{
+	static const char *const bad[] = { "a", "ab=c", "a===", "aGk", "aGl=", "\xc3\xbc==" };
+	char text[200];
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		snprintf(text, sizeof text, PUT("known", "%s", ""), bad[i]);
+		call(&t, text);
+		assert_error(&t, SERVICE "InvalidParameter", "parameter", "value");
+	}
+	call(&t, PUT("known", "", ",\"version\":-1"));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "version");
+	call(&t, GET("a b/c"));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "key");
+	call(&t, GET("private/x"));
+	assert_error(&t, "io.dlock.PermissionDenied", "space", "private");
+	call(&t, PUT("nowhere/x", "", ""));
+	assert_error(&t, "io.dlock.NoSuchSpace", "space", "nowhere");
+	talk_end(&t);
+	talk_begin(&t, 0, 0, 0);
+	call(&t, PUT("nowhere/x", "", ""));
+	assert_null(get(t.answers[0], "error"));
+	talk_end(&t);
+}
+
+/* The longest one fits into a call, one byte more is refused; so is what would not fit into any. */
+static void values_have_a_limit(void **state)
+{
+	static char text[VARLINK_REQUEST_MAX];
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	for (int more = 0; more < 2; more++) {
+		size_t n = 65536 + (size_t)more, digits = (n + 2) / 3 * 4, at = 0;
+
+		at += (size_t)sprintf(text, "{\"method\":\"io.dlock.Put\",\"parameters\":{\"key\":\"known\",\"value\":\"");
+		memset(text + at, 'A', digits);
+		at += digits;
+		memset(text + at - (3 - n % 3) % 3, '=', (3 - n % 3) % 3);
+		strcpy(text + at, "\"}}");
+		call(&t, text);
+		if (more)
+			assert_error(&t, SERVICE "InvalidParameter", "parameter", "value");
+		else
+			assert_int_equal(t.fake.written, 65536);
+	}
+	talk_end(&t);
+}
+
+static unsigned woken;
+
+static void on_wake(void *arg)
+{
+	(void)arg;
+	woken++;
+}
+
+/* What comes behind a call that waits for the store waits too; who goes is not answered. */
+static void values_may_come_late(void **state)
+{
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	t.s.wake = on_wake;
+	call(&t, GET("slow"));
+	assert_int_equal(t.n, 0);
+	assert_int_equal(t.s.state, SESSION_ASKING);
+	assert_int_equal(session_room(&t.s), 0);
+	fake_answer(&t.fake);
+	assert_int_equal(woken, 1);
+	talk_keep(&t);
+	assert_string_equal(text_of(parameters(&t, 0), "value"), "bGF0ZQ==");
+	call(&t, GET("known"));
+	assert_int_equal(t.n, 1);
+	call(&t, GET("slow"));
+	talk_end(&t);
+	assert_int_equal(t.fake.dropped, 1);
+	fake_answer(&t.fake);
+}
+
 #define CASE(title, fn) { title, fn, NULL, NULL, NULL }
 
 int main(void)
@@ -703,6 +823,10 @@ int main(void)
 		CASE("GetStatus stays short with thousands of spaces", status_is_bounded),
 		CASE("ListMembers lists the members", members_are_listed),
 		CASE("only root and the daemon's user change the node", rulers_only),
+		CASE("values are read, written under a version, and removed", values_are_served),
+		CASE("what cannot be a value, a key or a version is refused; others' spaces too", values_are_checked),
+		CASE("a value has 64 KiB at most", values_have_a_limit),
+		CASE("a value's answer may come late, or for nobody", values_may_come_late),
 		CASE("the interface text and the methods are the same", interface_matches_methods),
 		CASE("unknown methods and interfaces are named in the error", unknown_methods_are_named),
 		CASE("wrong parameters are named in the error", wrong_parameters_are_named),
@@ -718,7 +842,7 @@ int main(void)
 		CASE("a slow watcher loses events and is told how many", slow_watchers_lose_events_and_know),
 		CASE("many calls at once, or byte by byte, are answered in order", many_calls_are_answered_in_order),
 		CASE("who does not read is not answered further", silent_readers_stop_their_own_session),
-		CASE("a call of 64 KiB is answered, a longer one refused", huge_calls_are_refused),
+		CASE("a call of 128 KiB is answered, a longer one refused", huge_calls_are_refused),
 		CASE("garbage ends the conversation after what came before", garbage_ends_after_what_came_before),
 	};
 
