@@ -178,7 +178,42 @@ int dlock_timedwait(dlock_t *l, const struct timespec *abs);
 int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs);
 
 /*
- * Gives the lock back. Never waits. (pthread_mutex_unlock)
+ * The same, shared with others who wait so; never beside an exclusive holder. Writers and readers are served in the
+ * order in which they wait, so neither starves the other. A thread may hold shared several times, through this handle or
+ * others, as often as it likes, and gives back each (pthread_rwlock_rdlock and its relatives). A hold belongs to whom
+ * the owner attribute says; recursive has no say here. The errors are those of dlock_wait(), and
+ *
+ *   EDEADLK  this thread holds it exclusively; so does an exclusive wait of one that holds it shared
+ *   EAGAIN   2^20 levels
+ *   ENOSPC   65,535 threads of this node read in the space already
+ *
+ * EOWNERDEAD (robust) is told to every reader, until an exclusive holder has said dlock_consistent().
+ */
+int dlock_wait_shared(dlock_t *l);
+int dlock_trywait_shared(dlock_t *l);
+int dlock_timedwait_shared(dlock_t *l, const struct timespec *abs);
+int dlock_clockwait_shared(dlock_t *l, clockid_t clock, const struct timespec *abs);
+
+/*
+ * From shared to exclusive without letting go: nobody else holds the lock exclusively in between. Waits for the other
+ * readers to leave, before all who wait; try: EBUSY where there are others. With any error but EOWNERDEAD the hold stays shared.
+ *
+ *   EDEADLK  another is upgrading, and waits for this hold: give it back. Or this thread holds it shared more than once
+ *   EINVAL   it is held exclusively already
+ *   EPERM    not held. ESTALE: lost
+ *   and the errors of dlock_wait()
+ */
+int dlock_upgrade(dlock_t *l);
+int dlock_tryupgrade(dlock_t *l);
+
+/*
+ * From exclusive to shared without letting go: nobody else has it exclusively in between. Readers that wait may come in.
+ * EINVAL: it is shared. EDEADLK: recursive, and held more than once. EPERM: not held. ESTALE: lost. ENOSPC, ENOMEM: it stays exclusive.
+ */
+int dlock_downgrade(dlock_t *l);
+
+/*
+ * Gives the lock back, of either kind. Never waits. (pthread_mutex_unlock, pthread_rwlock_unlock)
  *   EPERM   this thread (owner process: this process) does not hold it
  *   ESTALE  the hold was lost before: its node's lease ended, or an administrator released it.
  *           Nothing is released; the handle may be waited on again. Not where its daemon is stopped: then
@@ -188,7 +223,7 @@ int dlock_post(dlock_t *l);
 
 /*
  * After EOWNERDEAD: what the lock protects is whole again. EINVAL: the hold is not in that state, or
- * the handle is not robust. EPERM: not the holder. ESTALE: lost. (pthread_mutex_consistent)
+ * shared, or the handle is not robust. EPERM: not the holder. ESTALE: lost. (pthread_mutex_consistent)
  */
 int dlock_consistent(dlock_t *l);
 
@@ -209,7 +244,8 @@ int dlock_check(dlock_t *l);
 
 /*
  * The fencing token of the present hold: a number of 63 bits that is higher with each acquisition of
- * this name, by whomever on whatever host. A resource that remembers the highest it has seen, and
+ * this name, by whomever on whatever host. A shared hold has one that is above every earlier exclusive holder's and below every
+ * later one's. A resource that remembers the highest it has seen, and
  * refuses lower ones, is safe from holders that have lost the lock without knowing.
  * EPERM: not held. ESTALE: lost.
  */

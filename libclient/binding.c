@@ -5,12 +5,13 @@
 #include "conn.h"
 #include "deadline.h"
 #include "handle.h"
+#include "read.h"
 #include "space.h"
 
 /* Where a handle points that is bound to nothing: a word that cannot be taken, a line that is gone. */
 static uint64_t no_word;
 static const struct node_line no_line = { .ns = NODE_GONE };
-static struct binding unbound = { .word = &no_word, .line = &no_line, .slow = SLOW_NEVER_TAKES };
+static struct binding unbound = { .word = &no_word, .line = &no_line, .slow = SLOW_NEVER_TAKES, .read_key = READ_NEVER };
 
 static void binding_publish(struct dlock *l, struct binding *b)
 {
@@ -39,6 +40,9 @@ static void binding_fill(struct binding *b, const struct dlock *l, const struct 
 		.epoch = t->epoch,
 		.value = t->value,
 		.space = space_ref(t->space),
+		.read_key = process ? READ_NEVER : (uint64_t)t->space->serial << 32 | t->epoch,
+		.read_as = cell_slot(t->slot),
+		.lane = t->space->serial % READ_LANES,
 	};
 	/* Any thread may change the depth, so it is done by swaps in slow.c; and no serial is the holder. */
 	if (process && l->attr.recursive) {
@@ -81,6 +85,7 @@ int binding_retire(struct dlock *l, struct binding *b)
 	*n = (struct binding){           /* the rest of it is its holders' */
 		.word = b->word, .line = b->line, .slow = b->slow, .me = b->me, .widen = b->widen,
 		.slot = b->slot, .account = b->account, .epoch = b->epoch, .value = b->value, .space = space_ref(b->space),
+		.read_key = b->read_key, .read_as = b->read_as, .lane = b->lane,
 	};
 	binding_publish(l, n);
 	return 0;

@@ -572,6 +572,20 @@ int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct lim
 	return r;
 }
 
+int conn_reader(uint32_t number, uint32_t epoch, const struct limit *limit, uint32_t *ret_line)
+{
+	struct attach_reader m = { { ATTACH_READER, sizeof m, 0 }, number, 0 };
+	struct packet p;
+	int r = request(&m, sizeof m, epoch, limit, &p);
+
+	if (r < 0)
+		return r;
+	*ret_line = p.line.line;
+	r = p.head.op == ATTACH_LINE && p.head.len == sizeof p.line && p.line.line && p.line.line < SEG_LINES_MAX ? 0 : -EPROTO;
+	packet_done(&p);
+	return r;
+}
+
 int conn_check(const struct limit *limit)
 {
 	char byte;

@@ -44,6 +44,7 @@ struct conn_what {
 	enum kind kind;
 	uint32_t arg;                    /* attach.h */
 };
+int conn_reader(uint32_t number, uint32_t epoch, const struct limit *limit, uint32_t *ret_line); /* a line for one more thread that reads. -ESTALE, -ENOSPC */
 int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit *limit, struct conn_opened *ret);
 
 /* Waits a second at most. What cannot be sent now is sent when the daemon is there again. Nothing is done in another epoch. */

@@ -11,6 +11,7 @@
 
 #include "deadline.h"
 #include "handle.h"
+#include "read.h"
 #include "thread.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -78,6 +79,114 @@ __attribute__((noinline)) static int wait_rest(struct dlock *l, enum took how, b
 	return settle(l, how) ? 0 : slow_wait(l, &limit_none, try);
 }
 
+/* --- Readers: two exchanges in a cell of the thread's own (proto/readers.h) --- */
+
+static inline enum took read_take(struct binding *b)
+{
+	struct seg_slot *s = binding_slot(b);
+	struct read_line *n;
+	struct read_hold *h;
+	uint64_t gate, number;
+	uint32_t i = b->slot % SEG_LINE_CELLS;
+
+	if (!thread_serial())
+		return TOOK_NOT;
+	n = &readers_here()->lane[b->lane];
+	h = &n->hold[i];
+	if (n->key != b->read_key || h->b)
+		return TOOK_NOT;
+	gate = READ_LOAD(&s->gate);
+	if (gate & GATE_LOW)
+		return TOOK_NOT;
+	h->as = b->read_as | (gate & GATE_ERA);
+	h->at = &n->cells[i];
+	if (!read_enter(s, h->at, h->as, gate, n->mark, b->slow, &number)) {
+		if (read_leave(s, h->at))
+			read_wake(b);
+		return TOOK_NOT;
+	}
+	h->number = number;
+	h->depth = 1;
+	h->cell_of = h;
+	__atomic_store_n(&h->b, b, __ATOMIC_RELAXED);
+	return likely(deadline_good_ticks(b->line)) ? TOOK : TOOK_LATE;
+}
+
+static struct read_hold *read_record(const struct binding *b)
+{
+	return &readers_here()->lane[b->lane].hold[b->slot % SEG_LINE_CELLS];
+}
+
+__attribute__((noinline)) static int read_rest(struct dlock *l, struct binding *b, enum took how, bool try)
+{
+	if (how == TOOK_LATE && deadline_good_ns(b->line))
+		return 0;
+	if (how == TOOK_LATE)
+		read_drop(read_record(b));
+	return slow_wait(l, &limit_none, WAIT_SHARED | (try ? WAIT_TRY : 0));
+}
+
+int dlock_wait_shared(dlock_t *l)
+{
+	struct binding *b = binding_now(l);
+	enum took how = read_take(b);
+
+	return likely(how == TOOK) ? 0 : read_rest(l, b, how, false);
+}
+
+int dlock_trywait_shared(dlock_t *l)
+{
+	struct binding *b = binding_now(l);
+	enum took how = read_take(b);
+
+	return likely(how == TOOK) ? 0 : read_rest(l, b, how, true);
+}
+
+int dlock_clockwait_shared(dlock_t *l, clockid_t clock, const struct timespec *abs)
+{
+	struct binding *b = binding_now(l);
+	struct limit limit;
+	enum took how;
+
+	if (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME)
+		return EINVAL;
+	how = read_take(b);
+	if (likely(how == TOOK) || (how == TOOK_LATE && deadline_good_ns(b->line)))
+		return 0;
+	if (how == TOOK_LATE)
+		read_drop(read_record(b));
+	if (limit_parse(&limit, clock, abs) < 0)
+		return EINVAL;
+	return slow_wait(l, &limit, WAIT_SHARED);
+}
+
+int dlock_timedwait_shared(dlock_t *l, const struct timespec *abs)
+{
+	return dlock_clockwait_shared(l, CLOCK_REALTIME, abs);
+}
+
+/* Not held exclusively by this thread. The cell says whether this is the only hold in it; the era, whether it is good. */
+__attribute__((noinline)) static int give_read(struct dlock *l, struct binding *b)
+{
+	struct read_line *n;
+	struct read_hold *h;
+
+	if (!thread_serial())
+		return slow_post(l);
+	n = &readers_here()->lane[b->lane];
+	h = read_record(b);
+	if (n->key != b->read_key || h->b != b || __atomic_load_n(h->at, __ATOMIC_RELAXED) != (h->as | 1))
+		return slow_post(l);
+	if (((READ_LOAD(&binding_slot(b)->gate) ^ h->as) & GATE_ERA) || !__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
+		return slow_post(l);
+	__atomic_store_n(&h->b, NULL, __ATOMIC_RELAXED);
+	if (read_leave(binding_slot(b), h->at))
+		read_wake(b);
+	return 0;
+}
+
+/* --- Giving back --- */
+
 /*
  * The state is cleared first, since the word may be taken by another thread through this binding as
  * soon as it is free. Ticks of 0 alone can mean that all is lost; slow_post() asks. To read the counter
@@ -91,11 +200,11 @@ static inline int give(struct dlock *l, struct binding *b)
 	uint64_t *word = b->word;
 
 	if (!serial || __atomic_load_n(&b->state, __ATOMIC_RELAXED) != (serial | b->widen))
-		return slow_post(l);
+		return give_read(l, b);
 	if (!__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
 		return slow_post(l);
 	__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);
-	if (likely(!(held & LOCK_W)) && likely(LOCK_CAS(word, &w, held & ~(LOCK_OWNER | LOCK_MODE), __ATOMIC_RELEASE)))
+	if (likely(!(held & LOCK_W)) && likely(LOCK_CAS(word, &w, held & ~(LOCK_OWNER | LOCK_EXCLUSIVE), __ATOMIC_RELEASE)))
 		return 0;
 	return hold_give(b, held);
 }

@@ -5,6 +5,7 @@
 
 #include "conn.h"
 #include "handle.h"
+#include "read.h"
 #include "thread.h"
 
 #define RETRY_NS UINT64_C(50000000)
@@ -76,6 +77,19 @@ static bool handle_busy(const struct dlock *l)
 	return false;
 }
 
+/* Also shared. What was lost is nobody's any more. */
+static bool handle_held_shared(const struct dlock *l)
+{
+	bool busy;
+
+	lib_lock();
+	busy = read_busy(l);
+	if (!busy)
+		read_closed(l);
+	lib_unlock();
+	return busy;
+}
+
 int handle_close(struct dlock *l)
 {
 	int saved = errno;
@@ -84,7 +98,7 @@ int handle_close(struct dlock *l)
 	if (thread_register(&serial) < 0)
 		return ENOMEM;
 	attach_lock(&limit_none);
-	if (handle_busy(l)) {
+	if (handle_busy(l) || handle_held_shared(l)) {
 		attach_unlock();
 		return EBUSY;
 	}
@@ -124,6 +138,7 @@ void handles_child(void)
 {
 	names_each_handle(handle_child, 0);
 	names_child();
+	read_child();
 }
 
 static void handle_lost(struct dlock *l, uint32_t unused)

@@ -57,6 +57,10 @@ struct binding {
 	uint32_t epoch;                  /* of the connection: another one means that all this is lost */
 	uint32_t account;                /* objects: the slot of this client in it */
 	struct space *space;             /* NULL: bound to nothing */
+	uint64_t read_key;               /* read.h: of the lines in which its name is read; READ_NEVER: by the long way only */
+	uint64_t read_as;                /* its name in a cell */
+	uint32_t lane;
+	uint32_t quiet;                  /* so often in a row a taker has found no reader */
 	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */
 	uint64_t looked_ticks;           /* when one has looked at the counter for that */
 	uint32_t look_skip;              /* releases until the next such look */
@@ -193,7 +197,16 @@ void handles_thread_end(uint32_t serial);
 
 /* --- slow.c --- */
 
-int slow_wait(struct dlock *l, const struct limit *limit, bool try);
+enum wait_how {
+	WAIT_TRY = 1,
+	WAIT_SHARED = 2,
+	WAIT_UPGRADE = 4,
+};
+
+int slow_wait(struct dlock *l, const struct limit *limit, unsigned how);
+/* The holder reads, and wants to be alone; it reads no more if this returns 0 or -EOWNERDEAD. Negative errors. */
+struct read_hold;
+int slow_upgrade(struct dlock *l, struct read_hold *h, bool try);
 int slow_post(struct dlock *l);
 void waits_look_again(struct dlock *l);  /* wakes whoever sleeps through this handle */
 
@@ -205,6 +218,7 @@ void hold_yielded(struct binding *b);
 
 /* The caller's hold through this handle. The newest binding is where it is, nearly always. -EPERM: there is none. */
 int hold_find(const struct dlock *l, struct binding **ret);
+int hold_shared(const struct dlock *l, uint64_t *ret_number, struct binding **ret);     /* as read_check(), of the caller's */
 bool hold_good(const struct binding *b); /* not lost, at this moment */
 int hold_token(const struct binding *b, uint64_t *ret);    /* -ESTALE: lost */
 

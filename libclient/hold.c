@@ -5,6 +5,7 @@
 #include "conn.h"
 #include "deadline.h"
 #include "handle.h"
+#include "read.h"
 #include "space.h"
 #include "thread.h"
 
@@ -86,12 +87,30 @@ int hold_give(struct binding *b, uint64_t held)
 	return late ? ESTALE : 0;
 }
 
+int hold_shared(const struct dlock *l, uint64_t *ret_number, struct binding **ret)
+{
+	uint32_t holder;
+	int r = holder_of(l, &holder);
+
+	return r < 0 ? r : read_check(l, holder, ret_number, ret);
+}
+
+static int read_post_mine(const struct dlock *l)
+{
+	uint32_t holder;
+	int r = holder_of(l, &holder);
+
+	return r < 0 ? -r : read_post(l, holder);
+}
+
 int slow_post(struct dlock *l)
 {
 	struct binding *b;
 	uint64_t state, held;
 	int r = hold_find(l, &b);
 
+	if (r == -EPERM)
+		return read_post_mine(l);
 	if (r < 0)
 		return -r;
 	state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
@@ -112,37 +131,45 @@ int slow_post(struct dlock *l)
 int dlock_check(dlock_t *l)
 {
 	struct binding *b;
+	uint64_t number;
 	int r = hold_find(l, &b);
 
 	if (__atomic_load_n(&l->hint.fd, __ATOMIC_RELAXED) >= 0)
 		hint_drain(l);
+	if (r == -EPERM)
+		return -hold_shared(l, &number, &b);
 	if (r < 0)
 		return -r;
 	return hold_good(b) ? 0 : ESTALE;
 }
 
-/* A count of 0 is the last of a range, 2^40. The bias is the hold's own as long as the word is: read in that order. */
+/* The bias is the hold's own as long as the word is: read in that order. */
 int hold_token(const struct binding *b, uint64_t *ret)
 {
-	uint64_t bias, count;
+	uint64_t bias, number;
 
 	if (binding_lost(b))
 		return -ESTALE;
 	bias = __atomic_load_n(&seg_slot(b->space->base, b->slot)->bias, __ATOMIC_ACQUIRE);
-	count = lock_count(__atomic_load_n(&b->held, __ATOMIC_RELAXED));
+	number = lock_number(__atomic_load_n(&b->held, __ATOMIC_RELAXED));
 	if (!hold_identical(b) || !deadline_good(b->line))
 		return -ESTALE;
-	*ret = bias + (count ? count : UINT64_C(1) << LOCK_COUNT_BITS);
+	*ret = bias + number;
 	return 0;
 }
 
 int dlock_token(dlock_t *l, uint64_t *ret)
 {
 	struct binding *b;
+	uint64_t number;
 	int r = hold_find(l, &b);
 
 	if (r == 0)
-		r = hold_token(b, ret);
+		return -hold_token(b, ret);
+	if (r == -EPERM)
+		r = hold_shared(l, &number, &b);
+	if (r == 0)
+		*ret = number;
 	return -r;
 }
 
@@ -152,6 +179,8 @@ int dlock_consistent(dlock_t *l)
 	uint64_t held;
 	int r = hold_find(l, &b);
 
+	if (r == -EPERM && hold_shared(l, &held, &b) != -EPERM)
+		return EINVAL;           /* whoever only reads cannot mend */
 	if (r < 0)
 		return -r;
 	held = __atomic_load_n(&b->held, __ATOMIC_RELAXED);
@@ -169,7 +198,10 @@ int dlock_wanted(dlock_t *l)
 {
 	const struct binding *b = binding_now(l);
 
-	return __atomic_load_n(b->word, __ATOMIC_ACQUIRE) & (LOCK_W | LOCK_Y) ? EBUSY : 0;
+	uint64_t w = __atomic_load_n(b->word, __ATOMIC_ACQUIRE);
+
+	/* Who owns it without being inside waits for readers. */
+	return (w & (LOCK_W | LOCK_Y)) || ((w & LOCK_OWNER) && !(w & LOCK_EXCLUSIVE)) ? EBUSY : 0;
 }
 
 /* --- For the commands that come with the library --- */
@@ -185,8 +217,11 @@ int dlock_internal_deadline(void *handle, const uint64_t **ret_ns, const uint64_
 {
 	struct dlock *l = handle;
 	struct binding *b = binding_now(l);
+	uint64_t number;
 	int r = l->kind == KIND_LOCK ? hold_find(l, &b) : 0;
 
+	if (r == -EPERM)
+		r = hold_shared(l, &number, &b);
 	if (r < 0)
 		return -r;
 	*ret_ns = &b->line->ns;

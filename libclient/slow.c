@@ -24,32 +24,12 @@
 #include "handle.h"
 #include "space.h"
 #include "thread.h"
+#include "wait.h"
 
-#define SPIN_TURNS   100u                /* before sleep: a few microseconds; bounded, so that single-stepping ends */
-#define SPIN_GAP     8u                  /* of them between two looks, at most */
 #define RETRY_NS     UINT64_C(50000000)  /* until another look whether the daemon, or the lease, is back */
 #define FAILFAST_NS  UINT64_C(100000000)
 #define LOOK_NS      UINT64_C(1000000000)
 #define CANCEL_NS    UINT64_C(50000)     /* between the wakes of a cancel */
-
-struct wait {
-	struct dlock *l;
-	struct limit limit;
-	bool try;
-	uint32_t holder;                 /* who waits */
-	struct lock_waiter turn;
-	uint64_t force_ns;               /* when an heir may force the hand-over */
-	struct seg_cell *cell;
-};
-
-static inline void cpu_pause(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb" ::: "memory");
-#endif
-}
 
 int holder_of(const struct dlock *l, uint32_t *ret)
 {
@@ -96,6 +76,7 @@ static int wait_again(struct wait *x)
 
 	if (r < 0)
 		return r;
+	x->read = NULL;
 	wait_enter(x);
 	return 1;
 }
@@ -109,6 +90,8 @@ static void wake_waits(const struct dlock *l)
 {
 	for (struct binding *b = __atomic_load_n(&l->bindings, __ATOMIC_ACQUIRE); b; b = b->older)
 		futex_wake_class(lock_futex(b->word), INT_MAX, cancel_class(l));
+	for (struct binding *b = __atomic_load_n(&l->bindings, __ATOMIC_ACQUIRE); b && l->kind == KIND_LOCK; b = b->older)
+		futex_wake_class(&binding_slot(b)->drain, INT_MAX, LOCK_CLASS_ANY);
 }
 
 void waits_look_again(struct dlock *l)
@@ -214,6 +197,11 @@ static int wait_binding_once(struct wait *x, struct binding **ret)
 	bool mine = state_holder(state) == x->holder;
 	int r;
 
+	if (x->how & WAIT_UPGRADE) {
+		*ret = x->upgrades_by;
+		return wait_still_reads(x, *ret);
+	}
+
 	if (!thread_serial())
 		return wait_again(x);
 	if (binding_lost(b))
@@ -221,9 +209,12 @@ static int wait_binding_once(struct wait *x, struct binding **ret)
 	if (state && binding_hold(b) == HOLD_LOST)
 		return wait_retire(x, b);
 	if (mine && (x->l->attr.recursive || x->l->attr.owner == DLOCK_OWNER_THREAD)) {
-		r = wait_nested(x, b);
+		r = x->how & WAIT_SHARED ? wait_in_itself(x) : wait_nested(x, b);
 		return r == 0 ? -EALREADY : r;
 	}
+	r = wait_beside_readers(x, b);
+	if (r != 0)
+		return r;
 	if (deadline_good(b->line))
 		return 0;
 	if (x->try)
@@ -410,6 +401,15 @@ void hold_undo(struct binding *b)
 
 static int wait_taken(struct wait *x, struct binding *b, uint64_t w)
 {
+	int r;
+
+	if (x->how & WAIT_SHARED)
+		return wait_reads(x, b, w);
+	if (w & LOCK_R) {
+		r = wait_readers(x, b, &w);
+		if (r != 0)
+			return r;
+	}
 	__atomic_store_n(&b->held, w, __ATOMIC_RELAXED);
 	__atomic_store_n(&b->state, x->holder, __ATOMIC_RELEASE);
 	if (!deadline_good(b->line)) {
@@ -438,10 +438,13 @@ static int wait_on(struct wait *x, struct binding *b)
 	uint64_t w;
 	int r = 0;
 
-	x->turn = (struct lock_waiter){ .me = b->me };
+	x->turn = (struct lock_waiter){
+		.me = x->how & WAIT_SHARED ? b->me & ~LOCK_EXCLUSIVE : b->me, .first = x->how & WAIT_UPGRADE,
+	};
 	x->force_ns = 0;
 	if (held_elsewhere(x, b))
-		return x->try ? -EBUSY : -EDEADLK;
+		return wait_in_itself(x);
+	r = wait_upgrade_over(x, b);
 	while (r == 0) {
 		wait_spin(x, b);
 		if (binding_lost(b) || !deadline_good(b->line) || binding_hold(b) == HOLD_LOST)
@@ -468,25 +471,42 @@ static int wait_on(struct wait *x, struct binding *b)
 	return r;
 }
 
-int slow_wait(struct dlock *l, const struct limit *limit, bool try)
+static int wait_whole(struct wait *x)
 {
-	struct wait x = { .l = l, .limit = *limit, .try = try };
 	struct binding *b;
-	int saved = errno, r = holder_of(l, &x.holder);
+	int r = holder_of(x->l, &x->holder);
 
 	if (r < 0)
-		return -r;
-	if (try)
-		x.limit.until_ns = limit_slice(&x.limit, l->attr.try_ms * UINT64_C(1000000));
-	wait_enter(&x);
+		return r;
+	if (x->try)
+		x->limit.until_ns = limit_slice(&x->limit, x->l->attr.try_ms * UINT64_C(1000000));
+	wait_enter(x);
 	do {
-		r = wait_binding_once(&x, &b);
+		r = wait_binding_once(x, &b);
 		if (r == 0)
-			r = wait_on(&x, b);
+			r = wait_on(x, b);
 	} while (r == 1);
-	wait_exit(&x);
-	errno = saved;
+	wait_unread(x);
+	wait_exit(x);
 	if (r == -EALREADY)
 		r = 0;
-	return try && r == -ETIMEDOUT ? EBUSY : -r;
+	return x->try && r == -ETIMEDOUT ? -EBUSY : r;
+}
+
+int slow_wait(struct dlock *l, const struct limit *limit, unsigned how)
+{
+	struct wait x = { .l = l, .limit = *limit, .how = how, .try = how & WAIT_TRY };
+	int saved = errno, r = wait_whole(&x);
+
+	errno = saved;
+	return -r;
+}
+
+int slow_upgrade(struct dlock *l, struct read_hold *h, bool try)
+{
+	struct wait x = { .l = l, .limit = limit_none, .how = WAIT_UPGRADE, .try = try, .upgrades = h, .upgrades_by = h->b };
+	int saved = errno, r = wait_whole(&x);
+
+	errno = saved;
+	return r;
 }

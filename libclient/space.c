@@ -16,6 +16,7 @@
 #define HEAD_AND_BITS (SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * sizeof(uint64_t))
 
 static struct space *spaces;             /* newest first */
+static uint32_t last_serial;
 
 static struct space *space_first(const char *name, size_t len)
 {
@@ -57,7 +58,8 @@ static bool head_good(const struct seg_head *h, uint64_t generation)
 	       h->area_size == SEG_AREA_SIZE && h->slots_max == SEG_SLOTS_MAX &&
 	       h->clients_max == SEG_CLIENTS_MAX && h->bits2_off == SEG_BITS2_OFF &&
 	       h->bits1_off == SEG_BITS1_OFF && h->area_off == SEG_AREA_OFF &&
-	       h->slot_off == SEG_SLOT_OFF && h->size == SEG_SIZE;
+	       h->slot_off == SEG_SLOT_OFF && h->size == SEG_SIZE && h->line_off == SEG_LINE_OFF &&
+	       h->lines_max == SEG_LINES_MAX;
 }
 
 static int segment_map(int fd, uint64_t generation, void **ret)
@@ -118,6 +120,7 @@ static int space_map(const char *name, size_t len, uint64_t generation, int segm
 	}
 	memcpy(s->name, name, len);
 	s->generation = generation;
+	s->serial = ++last_serial;
 	s->bell = -1;
 	s->next = spaces;
 	spaces = s;
@@ -213,6 +216,27 @@ int space_value(struct space *s, uint32_t slot, int fd, struct value_page **ret)
 	if (r == 0)
 		*ret = (struct value_page *)(s->values + off);
 	return r;
+}
+
+uint32_t space_lines(struct space *s)
+{
+	uint64_t used = __atomic_load_n(seg_lines_used(s->base), __ATOMIC_ACQUIRE);
+	uint32_t n = used < SEG_LINES_MAX ? (uint32_t)used : SEG_LINES_MAX;
+
+	if (n <= __atomic_load_n(&s->lines_open, __ATOMIC_ACQUIRE))
+		return n;
+	if (open_up(s->base, SEG_LINE_OFF, (uint64_t)n * SEG_LINE_CELLS * sizeof(uint64_t)) < 0)
+		return 0;
+	__atomic_store_n(&s->lines_open, n, __ATOMIC_RELEASE);
+	return n;
+}
+
+void spaces_child(void)
+{
+	for (struct space *s = spaces; s; s = s->next) {
+		s->refs -= s->lines;
+		s->lines = 0;
+	}
 }
 
 struct space *space_ref(struct space *s)

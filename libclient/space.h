@@ -25,6 +25,9 @@ struct space {
 	uint64_t bell_ino;               /* it is still that one: programs close descriptors that they do not know */
 	uint32_t refs;
 	char *values;                    /* the pages of what names carry, as far as they are wanted; NULL: none */
+	uint32_t serial;                 /* never used again in this process */
+	uint32_t lines;                  /* references that are of threads' lines (read.h) */
+	uint32_t lines_open;             /* so many of the readers' lines can be looked at */
 	uint32_t area;                   /* whose area can be reached, and the slots of which chunks (space_reach) */
 	uint64_t chunks[SEG_SLOTS_MAX / SEG_CHUNK_SLOTS / 64];
 };
@@ -49,6 +52,9 @@ int space_reach(struct space *s, uint32_t client, uint32_t slot);
 /* The page of what that name carries; fd: the segment's, from the daemon, which has allocated it. -ENOMEM, -EPROTO. */
 int space_value(struct space *s, uint32_t slot, int fd, struct value_page **ret);
 
+/* Makes all readers' lines that have been given out so far fit for use; returns how many. Without lib; 0: no memory. */
+uint32_t space_lines(struct space *s);
+void spaces_child(void);                 /* a fork's child has no threads with lines */
 struct space *space_ref(struct space *s);
 void space_put(struct space *s);
 

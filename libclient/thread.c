@@ -12,12 +12,7 @@
 
 #include "conn.h"
 #include "handle.h"
-
-/* What the page of a thread holds. */
-struct cell {
-	uint32_t serial;
-	uint32_t rounds;                 /* of destructors that have been seen */
-};
+#include "read.h"
 
 static const uint32_t no_cell;
 __thread const uint32_t *thread_cell = &no_cell;
@@ -115,11 +110,13 @@ void lib_unlock(void)
  */
 static void thread_end(void *p)
 {
-	struct cell *c = p;
+	struct thread_page *c = p;
 	bool again = ++c->rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1 && pthread_setspecific(key, c) == 0;
 
 	if (c->serial && (c->rounds > 1 || !again))
 		handles_thread_end(c->serial);
+	if (c->serial && (c->rounds > 1 || !again))
+		read_thread_end(&c->readers);
 	if (again)
 		return;
 	thread_cell = &no_cell;
@@ -150,9 +147,9 @@ static int serial_next(uint32_t *ret)
 	return r;
 }
 
-static struct cell *cell_get(void)
+static struct thread_page *cell_get(void)
 {
-	struct cell *c = pthread_getspecific(key);
+	struct thread_page *c = pthread_getspecific(key);
 	int saved = errno;
 
 	if (c)
@@ -168,7 +165,7 @@ static struct cell *cell_get(void)
 
 int thread_register(uint32_t *ret)
 {
-	struct cell *c;
+	struct thread_page *c;
 	int r;
 
 	*ret = thread_serial();

@@ -60,8 +60,6 @@ static int value_set(struct dlock *l, const void *buf, size_t len)
 	struct binding *b;
 	int r = hold_find(l, &b);
 
-	if (r == 0 && (__atomic_load_n(&b->held, __ATOMIC_RELAXED) & LOCK_MODE) != LOCK_EXCLUSIVE)
-		r = -EPERM;
 	if (r == 0)
 		r = hold_token(b, &h.token);
 	if (r == 0)
@@ -95,22 +93,33 @@ static int value_read_mine(const struct value_page *p, const struct binding *b, 
 	return 0;
 }
 
+/* Of either kind; *ret_mine: it is exclusive. */
+static int value_hold(struct dlock *l, struct binding **ret, bool *ret_mine)
+{
+	uint64_t number;
+	int r = hold_find(l, ret);
+
+	*ret_mine = r == 0;
+	if (r == -EPERM)
+		return hold_shared(l, &number, ret);
+	return r == 0 && !hold_good(*ret) ? -ESTALE : r;
+}
+
 static int value_get(struct dlock *l, void *buf, size_t *len)
 {
 	uint8_t bytes[VALUE_MAX];
 	struct value_head h;
 	struct value_page *p;
 	struct binding *b;
-	int r = hold_find(l, &b);
+	bool mine;
+	int r = value_hold(l, &b, &mine);
 
-	if (r == 0 && !hold_good(b))
-		r = -ESTALE;
 	if (r == 0)
 		r = value_page_of(l, b, &p);
 	if (r < 0)
 		return r;
-	r = value_is_set(b) ? value_read_mine(p, b, &h, bytes) : value_read(p, &h, bytes, sizeof bytes);
-	if (!hold_good(b))
+	r = mine && value_is_set(b) ? value_read_mine(p, b, &h, bytes) : value_read(p, &h, bytes, sizeof bytes);
+	if (value_hold(l, &b, &mine) < 0)
 		return -ESTALE;
 	if (r < 0 || h.state != VALUE_KNOWN)
 		return -ENODATA;

@@ -17,6 +17,7 @@ struct packet {
 		struct attach_nonce nonce;
 		struct attach_welcome welcome;
 		struct attach_opened opened;
+		struct attach_line line;
 		char bytes[ATTACH_PACKET_MAX];
 	};
 	int fd[WIRE_FDS_MAX];            /* -1: none */

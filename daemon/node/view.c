@@ -131,14 +131,6 @@ static int waiting_order(const void *a, const void *b)
 	return x->since < y->since ? -1 : x->since > y->since;
 }
 
-static bool client_in(const struct client *c, const struct space *s)
-{
-	for (uint16_t i = 0; c && i < c->n_spaces; i++)
-		if (c->spaces[i] == s->id)
-			return true;
-	return false;
-}
-
 static struct waitings waitings_of(const struct node *n, const struct space *s)
 {
 	struct waitings w = { .lookups = LOOKUPS_MAX };
@@ -146,7 +138,7 @@ static struct waitings waitings_of(const struct node *n, const struct space *s)
 	for (uint32_t i = 0; (i = table_next(&n->shm.ledger.clients, i));) {
 		const struct seg_cell *cells = seg_cells(s->base, i);
 
-		if (!client_in(n->shm.clients[i], s))
+		if (!client_is_in(n->shm.clients[i], s))
 			continue;
 		for (unsigned k = 0; k < SEG_CELLS; k++) {
 			uint32_t slot = __atomic_load_n(&cells[k].slot_plus_one, __ATOMIC_ACQUIRE);

@@ -81,6 +81,7 @@ static void adopt_word(struct space *s, uint32_t slot)
 	    (!(w & LOCK_L) && lock_count(w) != 0) || (!lock_is_free(w) && (!n->count || g->bias != bias))) {
 		shm_tell(s->shm, "scribbled", s, slot, 0, n->first, "its word is not what the ledger allows: holder lost");
 		word_store(&g->word, (w & LOCK_W) | LOCK_D);
+		readers_renew(s, slot);
 		futex_wake_class(lock_futex(&g->word), INT_MAX, LOCK_CLASS_ANY);
 	} else if (n->count && g->bias != bias) {
 		word_store(&g->bias, bias);      /* the grant was on its way from the ledger to the slot */

@@ -457,6 +457,14 @@ static int client_area_note(struct client *c, struct space *s)
 	return 0;
 }
 
+bool client_is_in(const struct client *c, const struct space *s)
+{
+	for (uint16_t i = 0; c && i < c->n_spaces; i++)
+		if (c->spaces[i] == s->id)
+			return true;
+	return false;
+}
+
 /* The page in which its threads say that they wait: zeroed, and there before it is written to. */
 static int client_area(struct client *c, struct space *s)
 {
@@ -561,6 +569,7 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 	if (kind_is_object(name_kind(s, o->slot)))
 		return;
 	token = name_token(s, o->slot);  /* before the next one takes his */
+	upgrade_over(s, o->slot, index);
 	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
 	watch_owed(s, o->slot);
@@ -633,6 +642,7 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	client_free(shm, c);
 	anchor_path(path, sizeof path, index);
 	unlinkat(shm->anchor_dirfd, path, 0);
+	readers_forget(shm, index);
 	chore_leave(shm, index);
 	if (losing && --shm->losing == 0)
 		shm->ops.loss_done(shm->ops.arg);

@@ -216,6 +216,16 @@ static void conn_value(struct conn *c, const struct attach_value *m)
 		conn_send(c, &h, sizeof h, &s->fd, 1);
 }
 
+static void conn_reader(struct conn *c, const struct attach_reader *m)
+{
+	struct attach_line a = { .head = { ATTACH_LINE, sizeof a, 0 } };
+	struct space *s = conn_space(c, m->space);
+	int r = s && !s->broken && client_is_in(c->client, s) ? reader_line(c->client, s, &a.line) : -EINVAL;
+
+	a.head.error = -r;
+	conn_send(c, &a, sizeof a, NULL, 0);
+}
+
 static void conn_request(void *arg, const void *data, ssize_t n)
 {
 	struct conn *c = arg;
@@ -226,6 +236,7 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		struct attach_hint hint;
 		struct attach_onloss onloss;
 		struct attach_value value;
+		struct attach_reader reader;
 		char bytes[ATTACH_PACKET_MAX];
 	} m;
 
@@ -264,6 +275,11 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		if (n != sizeof m.value)
 			goto bad;
 		conn_value(c, &m.value);
+		return;
+	case ATTACH_READER:
+		if (n != sizeof m.reader)
+			goto bad;
+		conn_reader(c, &m.reader);
 		return;
 	}
 bad:

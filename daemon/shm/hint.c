@@ -117,6 +117,19 @@ void hint_ring(struct shm *shm, struct space *s, uint32_t slot)
 	hint_write(h);
 }
 
+static void ring_reader(struct space *s, uint32_t slot, uint32_t client, void *unused)
+{
+	(void)unused;
+	hint_ring_lost(s->shm, s, slot, client);
+}
+
+void hint_ring_readers(struct shm *shm, struct space *s, uint32_t slot)
+{
+	(void)shm;
+	if (LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_R)
+		readers_each(s, slot, ring_reader, NULL);
+}
+
 void hint_ring_lost(struct shm *shm, struct space *s, uint32_t slot, uint32_t client)
 {
 	struct client *c = shm->clients[client];

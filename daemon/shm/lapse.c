@@ -49,14 +49,14 @@ static uint32_t open_of(struct space *s, uint32_t slot, uint32_t index)
 	return index ? ledger_open_find(&s->shm->ledger, index, (uint16_t)s->id, slot) : 0;
 }
 
-static void name_loss(struct space *s, uint32_t slot)
+static void name_loss(struct space *s, uint32_t slot, uint32_t index, void *unused)
 {
 	struct shm *shm = s->shm;
-	uint32_t index = (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER);
 	struct client *c = shm->clients[index];
 	uint32_t open = c ? open_of(s, slot, index) : 0;
 	int signo = open ? ledger_open_at(&shm->ledger, open)->flags >> OPEN_SIGNAL_SHIFT : 0;
 
+	(void)unused;
 	if (!open)
 		return;
 	hint_ring_lost(shm, s, slot, index);
@@ -74,7 +74,9 @@ void shm_loss(struct shm *shm)
 
 		for (uint32_t slot = 0; s && !s->broken && (slot = table_next(&s->names, slot));)
 			if (name_is_lock(s, slot))
-				name_loss(s, slot);
+				name_loss(s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER), NULL);
+		if (s && !s->broken)
+			readers_each(s, 0, name_loss, NULL);
 	}
 	if (!shm->losing)
 		shm->ops.loss_done(shm->ops.arg);
@@ -102,17 +104,28 @@ static bool name_retire_count(struct ledger_name *n, uint64_t was)
 	return true;
 }
 
-static bool word_lapse(struct space *s, uint32_t slot)
+static void hold_lapse(struct space *s, uint32_t slot, uint32_t index, void *unused)
 {
-	uint64_t was = lock_lapse(&seg_slot(s->base, slot)->word);
-	uint32_t index = (uint32_t)(was & LOCK_OWNER), open;
+	uint32_t open = s->shm->running ? 0 : open_of(s, slot, index);
 
-	if (lock_is_free(was))
-		return true;
-	open = s->shm->running ? 0 : open_of(s, slot, index);
+	(void)unused;
 	if (open)
 		ledger_open_at(&s->shm->ledger, open)->flags |= OPEN_LOST;
 	hint_ring_lost(s->shm, s, slot, index);
+}
+
+/* Cells of readers that are lost are told from later ones by their era. */
+static bool word_lapse(struct space *s, uint32_t slot)
+{
+	uint64_t was = lock_lapse(&seg_slot(s->base, slot)->word);
+
+	if (was & LOCK_R) {
+		readers_each(s, slot, hold_lapse, NULL);
+		readers_renew(s, slot);
+	}
+	if (lock_is_free(was))
+		return true;
+	hold_lapse(s, slot, (uint32_t)(was & LOCK_OWNER), NULL);
 	return name_retire_count(name_at(s, slot), was);
 }
 

@@ -8,6 +8,7 @@
  *   RUN/ledger/spaces        one per space
  *   RUN/ledger/opens         one per (client, name)
  *   RUN/ledger/names.SPACE   one per open name; its index is the slot
+ *   RUN/ledger/lines.SPACE   one per reader's line of the segment; its index is the line
  *   RUN/ledger/long.SPACE    the text of names that do not fit there
  *
  * What must hold: a grant is here before it is in the slot; a release is taken from the slot, then
@@ -102,6 +103,11 @@ struct ledger_note {
 	uint32_t client;                 /* 0: the object's own */
 	uint32_t made;                   /* the object's own: its kind has said what it is. A client's: not its account, but made by the kind besides */
 	uint64_t v[6];                   /* the kind's */
+};
+
+struct ledger_line {
+	uint32_t client;                 /* whose it is, not 0 */
+	uint32_t reserved;
 };
 
 struct ledger_long {

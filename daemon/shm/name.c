@@ -215,6 +215,8 @@ int name_make(struct space *s, enum kind kind, const char *text, size_t len, uin
 	name_at(s, slot)->ref = UINT32_MAX;
 	/* Closed, whatever somebody scribbled there. */
 	slot_clean(s, slot, name_died_before(s, kind, text, len) ? LOCK_D : 0);
+	readers_renew(s, slot);
+	__atomic_store_n(&seg_slot(s->base, slot)->wants, 0, __ATOMIC_RELAXED);
 	table_commit(&s->names, slot, (uint32_t)len | (uint32_t)kind << LEDGER_KIND_SHIFT);
 	name_chain(s, slot);
 	*ret_slot = slot;
@@ -278,7 +280,8 @@ static uint64_t name_shut(struct space *s, uint32_t slot)
 	uint64_t *word = &seg_slot(s->base, slot)->word, was;
 
 	for (int tries = 0; tries < 100; tries++) {
-		if (lock_close(word, &was))
+		FAULT_AROUND(__atomic_fetch_and(word, ~LOCK_R, __ATOMIC_SEQ_CST));
+		if (lock_close(word, false, &was))
 			return was;
 		lock_died(word, (uint32_t)(LOCK_LOAD(word) & LOCK_OWNER));
 	}
@@ -408,6 +411,7 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	/* A client may have scribbled the word open meanwhile; the range is given to a closed one. */
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
+	readers_granted(s, slot);
 	word_store(&g->bias, n->first - 1 - (COUNT_END - n->count));
 	/* The last ones of the range, where it may not have all: their counts are those of a whole one. */
 	for (int tries = 0; tries < 100 && !lock_grant(&g->word, tokens); tries++)

@@ -148,9 +148,12 @@ int shm_start(struct shm *shm, int listen_fd)
 		return r;
 	shm_lapse_told(shm);
 	shm->running = true;
-	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
-		if (shm->spaces[i] && !shm->spaces[i]->broken)
-			adopt_words(shm->spaces[i]);
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		if (!shm->spaces[i] || shm->spaces[i]->broken)
+			continue;
+		readers_adopt(shm->spaces[i]);
+		adopt_words(shm->spaces[i]);
+	}
 	parties_begin(shm);
 	return conn_listen(shm, listen_fd);
 }

@@ -111,7 +111,9 @@ struct space {
 	void *base;                      /* SEG_FILE_SIZE bytes */
 	int bell, bell_clients;          /* two open files of one FIFO: a client cannot make ours block */
 	struct loop_read *bell_read;
-	struct table names, longs;
+	struct table names, longs, lines;
+	uint32_t lines_used;             /* reader.c: their memory is there */
+	uint64_t era;                    /* reader.c: the last one begun */
 	uint32_t *buckets, n_buckets;
 	uint64_t seed;                   /* of the hash: clients choose the names */
 	uint32_t n_clients;
@@ -379,6 +381,7 @@ struct client {
 	struct hint **hints;             /* hint.c; NULL: none */
 	uint16_t *spaces;                /* in which it has its area */
 	uint16_t n_spaces, spaces_cap;
+	uint32_t n_lines;                /* reader.c */
 };
 
 struct peer {
@@ -416,6 +419,7 @@ void client_free(struct shm *shm, struct client *c);       /* the record stays *
 void client_release(struct shm *shm, uint32_t index, uint32_t open);     /* it is dead: what it owned there is free */
 void client_leave(struct shm *shm, uint32_t index, uint32_t open);       /* one of its opens ends */
 void client_forget(struct shm *shm, uint32_t index);       /* all of them have: the index is free */
+bool client_is_in(const struct client *c, const struct space *s);        /* it has an area there. c may be NULL */
 void client_area_forget(struct client *c, uint32_t space); /* c may be NULL */
 int client_anchored(struct shm *shm, uint32_t index);      /* 1, 0; or negative: that cannot be found out now */
 void client_recheck(void *arg);
@@ -435,6 +439,21 @@ int adopt_clients(struct shm *shm);      /* finds out who of the ledger's client
 void adopt_words(struct space *s);       /* what the ledger and the living say against what the words say */
 void adopt_end(int shm_dirfd);           /* an earlier session's segments: closed, and their sleepers woken */
 
+/* --- reader.c: shared holds --- */
+
+int readers_begin(struct space *s);
+void readers_adopt(struct space *s);     /* the clients are there */
+int reader_line(struct client *c, struct space *s, uint32_t *ret_line);  /* -ENOSPC */
+void readers_forget(struct shm *shm, uint32_t client);     /* it is dead: what it read is not read any more */
+bool readers_inside_now(const struct space *s, uint32_t slot);
+bool readers_drained(struct space *s, uint32_t slot);      /* false: whoever is the last to leave rings */
+void readers_renew(struct space *s, uint32_t slot);        /* whatever is held shared is lost */
+void readers_granted(struct space *s, uint32_t slot);      /* before the bias changes */
+void upgrade_over(struct space *s, uint32_t slot, uint32_t client);
+/* Whoever reads, as the cells say; one that is in them twice comes twice. only: one slot; 0: all. */
+void readers_each(struct space *s, uint32_t only, void (*fn)(struct space *s, uint32_t slot, uint32_t client, void *arg),
+		  void *arg);
+
 /* --- conn.c: the attach socket --- */
 
 int conn_listen(struct shm *shm, int listen_fd);
@@ -445,6 +464,7 @@ void conn_lose(struct conn *c);          /* its client is gone */
 
 int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot, int *ret_fd);
 void hint_ring(struct shm *shm, struct space *s, uint32_t slot);         /* to the one who holds it */
+void hint_ring_readers(struct shm *shm, struct space *s, uint32_t slot); /* to those who read it: it is wanted, or lost */
 void hint_ring_all(struct shm *shm, struct space *s);
 void hint_ring_lost(struct shm *shm, struct space *s, uint32_t slot, uint32_t client);   /* what it held, or is about to */
 void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot);  /* c: NULL where it was not adopted */

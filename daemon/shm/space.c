@@ -20,6 +20,7 @@
 #define YOUNG_SPAN (10 * NSEC_PER_SEC)
 
 static const struct table_spec names_spec = { sizeof(struct ledger_name), SEG_SLOTS_MAX };
+static const struct table_spec lines_spec = { sizeof(struct ledger_line), SEG_LINES_MAX };
 static const struct table_spec longs_spec = { sizeof(struct ledger_long), SEG_SLOTS_MAX };
 
 static void path_of(char *ret, size_t n, const char *prefix, const char *space, const char *suffix)
@@ -52,6 +53,7 @@ static int segment_make(struct space *s)
 		.slots_max = SEG_SLOTS_MAX, .clients_max = SEG_CLIENTS_MAX,
 		.bits2_off = SEG_BITS2_OFF, .bits1_off = SEG_BITS1_OFF,
 		.area_off = SEG_AREA_OFF, .slot_off = SEG_SLOT_OFF, .size = SEG_SIZE,
+		.line_off = SEG_LINE_OFF, .lines_max = SEG_LINES_MAX,
 	};
 	int r;
 
@@ -113,6 +115,10 @@ static int space_tables(struct space *s, bool fresh)
 	r = table_open(&s->names, l->dirfd, path, &names_spec, l->id.session, fresh);
 	if (r < 0)
 		return r;
+	path_of(path, sizeof path, "lines.", s->name, "");
+	r = table_open(&s->lines, l->dirfd, path, &lines_spec, l->id.session, fresh);
+	if (r < 0)
+		return r;
 	path_of(path, sizeof path, "long.", s->name, "");
 	return table_open(&s->longs, l->dirfd, path, &longs_spec, l->id.session, fresh);
 }
@@ -127,7 +133,7 @@ static struct space *space_alloc(struct shm *shm, uint32_t id)
 	s->id = id;
 	yields_init(s);
 	s->fd = s->bell = s->bell_clients = -1;
-	s->names.fd = s->longs.fd = -1;
+	s->names.fd = s->longs.fd = s->lines.fd = -1;
 	files_random(&s->seed, sizeof s->seed);
 	s->watched = calloc(SEG_SLOTS_MAX / 64, sizeof *s->watched);
 	if (!s->watched) {
@@ -152,6 +158,8 @@ void space_free(struct space *s)
 		table_close(&s->names);
 	if (s->longs.base)
 		table_close(&s->longs);
+	if (s->lines.base)
+		table_close(&s->lines);
 	if (s->fd >= 0)
 		close(s->fd);
 	if (s->bell >= 0)
@@ -168,6 +176,8 @@ static int space_ready(struct space *s, bool fresh)
 {
 	int r = space_bell(s, fresh);
 
+	if (r == 0)
+		r = readers_begin(s);
 	if (r == 0) {
 		name_index(s);
 		r = watch_start(s);
@@ -206,6 +216,8 @@ static void files_remove(struct space *s)
 	path_of(path, sizeof path, "", s->name, ".bell");
 	unlinkat(s->shm->dirfd, path, 0);
 	path_of(path, sizeof path, "names.", s->name, "");
+	unlinkat(s->shm->ledger.dirfd, path, 0);
+	path_of(path, sizeof path, "lines.", s->name, "");
 	unlinkat(s->shm->ledger.dirfd, path, 0);
 	path_of(path, sizeof path, "long.", s->name, "");
 	unlinkat(s->shm->ledger.dirfd, path, 0);

@@ -66,6 +66,7 @@ void watch_add(struct space *s, uint32_t slot)
 	s->watch_span = LOOK_MIN;
 	watch_arm(s, LOOK_MIN);
 	hint_ring(s->shm, s, slot);
+	hint_ring_readers(s->shm, s, slot);
 	shm_tell(s->shm, "contended", s, slot, 0, 0, NULL);
 }
 

@@ -32,6 +32,8 @@
 #include "../../include/proto/lockword.h"
 #endif
 
+#include "../../include/proto/readers.h"
+
 static inline void word_store(uint64_t *field, uint64_t value)
 {
 	FAULT_AROUND(__atomic_store_n(field, value, __ATOMIC_RELEASE));

@@ -2,8 +2,8 @@
 /*
  * A lease that another node waits for.
  *
- * A word that is free, with nobody waiting here, is closed and given back at once. One that is held gets
- * Y: nobody takes it any more, its release rings (hold_yielded), and it is closed then. So hand-overs
+ * A word that is free, with nobody waiting here, is closed and given back at once. One that is held or read gets
+ * Y: nobody takes it any more, its release rings (hold_yielded), or the last reader's, and it is closed then. So hand-overs
  * between nodes are in strict order, unless others of this node wait and a burst is allowed: then the
  * word stays as it is for the burst, and gets Y after that. A lease is often wanted back in the same breath as it is
  * granted. Then one has been woken for it who has not run yet: he is promised it (lock_promise), and has it once;
@@ -66,13 +66,16 @@ static bool yield_try(struct space *s, uint32_t slot)
 	uint64_t *word = &seg_slot(s->base, slot)->word, was;
 
 	for (;;) {
-		if (lock_close(word, &was)) {
-			yield_give(s, slot, was);
-			return true;
-		}
-		if (lock_yield(word))
+		if (lock_close(word, false, &was))
+			break;
+		if (!lock_yield(word))
+			continue;
+		if (!lock_is_free(LOCK_LOAD(word)) || !readers_drained(s, slot) || !lock_close(word, true, &was))
 			return false;
+		break;
 	}
+	yield_give(s, slot, was);
+	return true;
 }
 
 static bool burst_over(const struct space *s, const struct yield *y)
@@ -159,6 +162,7 @@ void space_revoke(struct space *s, uint32_t slot)
 		return;
 	n->revoked = 1;
 	hint_ring_lost(s->shm, s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER));
+	hint_ring_readers(s->shm, s, slot);
 	y.from = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	if ((y.from & LOCK_W) && (y.from & LOCK_L) && burst->count && burst->span && !yield_is_fresh(s, slot, y.from)) {
 		y.until = loop_now(s->shm->loop) + burst->span;

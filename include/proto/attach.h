@@ -19,6 +19,8 @@
  *                               <-  DONE
  *   VALUE space, slot           ->                        its value page is wanted
  *                               <-  DONE + segment
+ *   READER space                ->                        for one more thread that reads: its line in the segment
+ *                               <-  LINE number
  *   HELLO resume = index, nonce ->                        after a restart of the daemon, or on a
  *                               <-  WELCOME               new socket; nothing it had is lost
  *
@@ -54,6 +56,8 @@ enum attach_op {
 	ATTACH_DONE,
 	ATTACH_ONLOSS,
 	ATTACH_VALUE,
+	ATTACH_READER,
+	ATTACH_LINE,
 };
 
 struct attach_head {
@@ -131,6 +135,16 @@ struct attach_onloss {
 struct attach_value {
 	struct attach_head head;
 	uint32_t space, slot;
+};
+
+struct attach_reader {
+	struct attach_head head;
+	uint32_t space, reserved;
+};
+
+struct attach_line {
+	struct attach_head head;
+	uint32_t line, reserved;         /* the client's for as long as it lives */
 };
 
 _Static_assert(sizeof(struct attach_head) == 8, "layout");

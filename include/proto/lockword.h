@@ -3,7 +3,9 @@
  * The lock word: 64 bits in shared memory, the low half of which is the futex word.
  *
  *   bits  0-15  owner    client index, 0: free
- *        16-17  mode     0 free, 1 shared (kept for shared holds), 2 exclusive
+ *        16     R        readers may be inside without the word saying who (readers.h)
+ *        17     X        the owner is inside, alone. Without it he only keeps others away: until the readers
+ *                        have left, or while he becomes one of them
  *        18     W        somebody may sleep on the word
  *        19     K        a waiter has been woken and has not run yet: no need to wake another
  *        20     H        there is an heir: the next in line sleeps apart from the others
@@ -19,7 +21,7 @@
  * memory that nobody prepared can never be taken. The token of a hold is bias + count, where a count
  * of 0 stands for 2^40, and the daemon changes bias only while the word is free and closed.
  *
- * owner, mode and count together are the identity of a hold. A release is a compare-and-swap from
+ * owner, R, X and count together are the identity of a hold. A release is a compare-and-swap from
  * that identity: after a forced release or a lapse it fails, and can never free the next owner. But
  * counts come again in the next range: whoever takes a hold away from a client that lives on must
  * give the word only counts above that hold's for as long as the client may have it open.
@@ -46,26 +48,37 @@
  *                 comes back. So the queue is served in order, one at least per LOCK_FORCE_NS and
  *                 hold, while newcomers take the word in between. (Until a wake reaches nobody:
  *                 whoever takes K back, or wakes all, mixes the order.)
+ *   R             is set by an owner who lets readers in, and cleared by one who has seen all of them
+ *                 leave. A name that nobody reads never has it, so an exclusive taker who finds it clear needs
+ *                 to ask for no readers. One who finds it set takes the word without X, waits until the
+ *                 readers have left, and then enters (lock_enter).
+ *   tokens        readers have the number that the count has reached when they come. So whoever
+ *                 enters and leaves R set goes on by one more than his own number, and a reader's is above that.
  *   H             is a hint. An heir sleeps in the class LOCK_CLASS_HEIR; a release with H wakes
  *                 that class, one without H wakes any. A lost H costs order, never a wake-up.
  *
  *   transition         by        from                       to                       order
- *   take               client    free L !Y !S               owner, count + 1         acquire
+ *   take               client    free L !Y !S               owner, count + 1; !R: X  acquire
  *                                or S: heir; woken if !H    woken: !K, !S if !H; heir: !K !H !S
  *                                or Y && K: heir, woken
+ *                                or he goes before the queue (upgrade)
+ *   enter              client    identity of the hold, !X   X; R: count + 1          seq_cst
+ *                                                           nobody reads any more, or no token more: !R
  *   release            client    identity of the hold       free; W && !K && !Y: K   release
  *                                                           press, W && K: S
+ *                                                           readers come in: R; X, L: count + 1
  *   sleep              client    any                        W (woken: !K, heir: H, S) relaxed
  *   leave              client    any                        as sleep; free && W, and  relaxed
  *                                                           not Y without K: K
  *   nobody asleep      client    K                          !K; if free !W           relaxed
  *   mend (consistent)  client    identity of the hold, D    !D                       relaxed
  *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S !Y; W: K  release
- *   close              daemon    free                       count = 0, !Y            acquire
- *   yield              daemon    held                       Y, !K                    relaxed
+ *                                                           R: count + 1
+ *   close              daemon    free !R; no readers: Y !K  count = 0, !Y !R         acquire
+ *   yield              daemon    held, R                    Y, !K                    seq_cst
  *   promise            daemon    free L K                   Y                        relaxed
  *   lapse              daemon    any                        free, count = 0, only W stays  acquire
- *   death              daemon    owner                      free, D; W: K            release
+ *   death              daemon    owner                      free; X: D; W: K         release
  *   look               daemon    W, not free with Y         free: K, !H !S; held: !K relaxed
  *   settle             daemon    held, W, nobody asleep     !W !K !H !S; then a look       relaxed
  */
@@ -78,7 +91,8 @@
 
 #define LOCK_OWNER      UINT64_C(0x000000000000ffff)
 #define LOCK_MODE       UINT64_C(0x0000000000030000)
-#define LOCK_EXCLUSIVE  UINT64_C(0x0000000000020000)
+#define LOCK_R          UINT64_C(0x0000000000010000)
+#define LOCK_EXCLUSIVE  UINT64_C(0x0000000000020000)     /* X */
 #define LOCK_W          UINT64_C(0x0000000000040000)
 #define LOCK_K          UINT64_C(0x0000000000080000)
 #define LOCK_H          UINT64_C(0x0000000000100000)
@@ -143,7 +157,8 @@ static inline uint64_t lock_range_used(uint64_t w, uint64_t n)
 
 /* A waiter's private state, from its first turn to taking or leaving. */
 struct lock_waiter {
-	uint64_t me;             /* owner and mode to set */
+	uint64_t me;             /* owner to set, and X unless readers are to be let in */
+	bool first;              /* goes before the queue */
 	bool woken;              /* the last sleep ended by a wake: K may be mine */
 	bool heir;
 	bool force;              /* an heir for LOCK_FORCE_NS already */
@@ -151,6 +166,8 @@ struct lock_waiter {
 
 static inline bool lock_may_take(uint64_t w, const struct lock_waiter *t)
 {
+	if (t->first)
+		return lock_is_free(w) && (w & LOCK_L);
 	return lock_is_free(w) && (w & LOCK_L) && (!(w & LOCK_Y) || ((w & LOCK_K) && (t->woken || t->heir))) &&
 	       (!(w & LOCK_S) || t->heir || (t->woken && !(w & LOCK_H)));
 }
@@ -161,7 +178,7 @@ static inline uint64_t lock_taken(uint64_t w, const struct lock_waiter *t)
 		w &= ~(LOCK_K | LOCK_H | LOCK_S);
 	else if (t->woken)
 		w &= w & LOCK_H ? ~LOCK_K : ~(LOCK_K | LOCK_S);
-	return (w & ~LOCK_MODE) + LOCK_ONE + t->me;
+	return w + LOCK_ONE + (w & LOCK_R ? t->me & ~LOCK_EXCLUSIVE : t->me);
 }
 
 /*
@@ -244,7 +261,20 @@ static inline void lock_wake(uint64_t *word, uint64_t w)
 enum lock_how {
 	LOCK_DIED = 1,           /* the owner ends without having meant to: leave D behind */
 	LOCK_PRESS = 2,          /* whoever was woken has not run for LOCK_FORCE_NS: it is his turn */
+	LOCK_READERS = 4,           /* readers may come in; the owner is one of them by now */
 };
+
+/* Keeps R: the readers' part of a word that nobody owns. */
+static inline uint64_t lock_freed(uint64_t w, unsigned how)
+{
+	uint64_t n = w & ~(LOCK_OWNER | LOCK_EXCLUSIVE);
+
+	if ((how & LOCK_DIED) && (w & LOCK_EXCLUSIVE))
+		n |= LOCK_D;
+	if (how & LOCK_READERS)
+		n = (n | LOCK_R) + ((w & LOCK_EXCLUSIVE) && (w & LOCK_L) ? LOCK_ONE : 0);
+	return n;
+}
 
 /* Releases the hold; false: it was lost before, and nothing is released. */
 static inline bool lock_release(uint64_t *word, uint64_t held, unsigned how)
@@ -254,9 +284,7 @@ static inline bool lock_release(uint64_t *word, uint64_t held, unsigned how)
 
 		if ((w ^ held) & LOCK_IDENTITY)
 			return false;
-		n = w & ~(LOCK_OWNER | LOCK_MODE);
-		if (how & LOCK_DIED)
-			n |= LOCK_D;
+		n = lock_freed(w, how);
 		if ((how & LOCK_PRESS) && (w & LOCK_W) && (w & LOCK_K))
 			n |= LOCK_S;
 		bool wake = (w & LOCK_W) && !(w & (LOCK_K | LOCK_Y));    /* with Y nobody could take it; the next grant wakes */
@@ -268,6 +296,34 @@ static inline bool lock_release(uint64_t *word, uint64_t held, unsigned how)
 			lock_wake(word, n);
 		return true;
 	}
+}
+
+/*
+ * The owner has seen all readers leave, and enters: *held, as he took it, is what he holds then. drop: nobody has read for
+ * long. Where R stays, readers that come later get a number of their own. false: the hold was lost before.
+ */
+static inline bool lock_enter(uint64_t *word, uint64_t *held, bool drop)
+{
+	for (;;) {
+		uint64_t w = LOCK_LOAD(word), n;
+
+		if ((w ^ *held) & LOCK_IDENTITY)
+			return false;
+		drop |= !(w & LOCK_L) || !((w + LOCK_ONE) & LOCK_L);
+		n = drop ? (w | LOCK_EXCLUSIVE) & ~LOCK_R : (w | LOCK_EXCLUSIVE) + LOCK_ONE;
+		if (!LOCK_CAS(word, &w, n, __ATOMIC_SEQ_CST))
+			continue;
+		*held = n;
+		return true;
+	}
+}
+
+/* Of an exclusive hold: what the bias makes its token. */
+static inline uint64_t lock_number(uint64_t held)
+{
+	uint64_t count = lock_count(held);
+
+	return (count ? count : UINT64_C(1) << LOCK_COUNT_BITS) - (held & LOCK_R ? 1 : 0);
 }
 
 /* A waiter gives up. What a wake or the place of the heir had put on it goes to the next. */
@@ -345,7 +401,7 @@ static inline bool lock_died(uint64_t *word, uint32_t client)
 		bool owned = (w & LOCK_OWNER) == client;
 
 		if (owned)
-			n = (n & ~(LOCK_OWNER | LOCK_MODE)) | LOCK_D;
+			n = lock_freed(n, LOCK_DIED);
 		if (lock_is_free(n) && (n & LOCK_W) && !(n & LOCK_Y))
 			n |= LOCK_K;
 		if (n != w && !LOCK_CAS(word, &w, n, __ATOMIC_RELEASE))
@@ -358,7 +414,7 @@ static inline bool lock_died(uint64_t *word, uint32_t client)
 
 /*
  * The daemon gives a range of n tokens to a word that is free and closed. false: it is not, and
- * nothing has changed. The bias must be in place before.
+ * nothing has changed. The bias must be in place before. The first token is for readers, where they may be.
  */
 static inline bool lock_grant(uint64_t *word, uint64_t n)
 {
@@ -367,7 +423,7 @@ static inline bool lock_grant(uint64_t *word, uint64_t n)
 
 		if (!lock_is_free(w) || (w & LOCK_L))
 			return false;
-		g = lock_range_word(n) | (w & (LOCK_W | LOCK_D));
+		g = lock_range_word((w & LOCK_R) && n > 1 ? n - 1 : n) | (w & (LOCK_W | LOCK_D | LOCK_R));
 		if (w & LOCK_W)
 			g |= LOCK_K;
 		if (!LOCK_CAS(word, &w, g, __ATOMIC_RELEASE))
@@ -378,29 +434,35 @@ static inline bool lock_grant(uint64_t *word, uint64_t n)
 	}
 }
 
-/* The daemon closes a free word. true: *ret_was is what it was. false: somebody owns it. */
-static inline bool lock_close(uint64_t *word, uint64_t *ret_was)
+/*
+ * The daemon closes a free word. true: *ret_was is what it was. false: somebody owns it, or may read.
+ * drained: since lock_yield() said yes all readers have been seen to leave.
+ */
+static inline bool lock_close(uint64_t *word, bool drained, uint64_t *ret_was)
 {
 	uint64_t w = LOCK_LOAD(word);
 
 	do {
-		if (!lock_is_free(w))
+		if (!lock_is_free(w) || ((w & LOCK_R) && !(drained && (w & LOCK_Y) && !(w & LOCK_K))))
 			return false;
-	} while (!LOCK_CAS(word, &w, w & ~(LOCK_COUNT | LOCK_Y), __ATOMIC_ACQUIRE));
+	} while (!LOCK_CAS(word, &w, w & ~(LOCK_COUNT | LOCK_Y | LOCK_R), __ATOMIC_ACQUIRE));
 	*ret_was = w;
 	return true;
 }
 
-/* The daemon wants the word back. true: its owner's release will say so. false: it is free, and can be closed. */
+/*
+ * The daemon wants the word back. true: its owner's release will say so, or the last reader's. false: it is free, and
+ * can be closed.
+ */
 static inline bool lock_yield(uint64_t *word)
 {
 	uint64_t w = LOCK_LOAD(word);
 
 	/* Without K: whoever was woken before is not to take it, and the next grant wakes. */
 	do {
-		if (lock_is_free(w))
+		if (lock_is_free(w) && !(w & LOCK_R))
 			return false;
-	} while (!LOCK_CAS(word, &w, (w | LOCK_Y) & ~LOCK_K, __ATOMIC_RELAXED));
+	} while (!LOCK_CAS(word, &w, (w | LOCK_Y) & ~LOCK_K, __ATOMIC_SEQ_CST));
 	return true;
 }
 

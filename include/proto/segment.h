@@ -8,6 +8,7 @@
  *   SEG_BITS2_OFF     bits, level 2   one bit per 64-bit word of level 1
  *   SEG_BITS1_OFF     bits, level 1   one bit per slot; SEG_WATCH and SEG_WANT
  *   SEG_AREA_OFF      client areas    one page per client index: its waiting threads, for display
+ *   SEG_LINE_OFF      readers' lines  one cache line for each thread that reads (readers.h)
  *   SEG_SLOT_OFF      slots           one cache line per open name
  *   SEG_VALUE_OFF     value pages     one per slot, of those that have one (value.h). Behind SEG_SIZE, which is what
  *                                     clients map: each maps the pages that it needs
@@ -45,6 +46,11 @@
 #define SEG_AREA_SIZE   4096u
 #define SEG_CHUNK_SLOTS 1024u                           /* allocated together: 64 KiB */
 
+#define SEG_LINES_MAX   (UINT32_C(1) << 16)             /* threads that read in a space; number 0 is nobody's */
+#define SEG_LINE_CELLS  8u
+#define SEG_CHUNK_LINES 64u                             /* allocated together: 4 KiB */
+#define SEG_LINES_USED_OFF UINT64_C(2048)               /* a 64-bit word: numbers from this on have not been given out yet */
+
 enum seg_bits { SEG_WATCH, SEG_WANT, SEG_BITS };
 
 struct seg_head {
@@ -55,13 +61,21 @@ struct seg_head {
 	uint32_t slot_size, area_size;
 	uint32_t slots_max, clients_max;
 	uint64_t bits2_off, bits1_off, area_off, slot_off, size;
+	uint64_t line_off;
+	uint32_t lines_max, reserved;
 };
 
 struct seg_slot {
 	uint64_t word;                   /* lockword.h */
 	uint64_t bias;                   /* token of a hold = bias + its count; the daemon writes it while the word is closed */
 	uint64_t watched;                /* 1: on the daemon's watch list. The daemon alone writes it */
-	uint64_t reserved[5];
+
+	/* Of a lock: readers.h. Objects have uses of their own. */
+	uint64_t gate;
+	uint64_t readers;                /* a bit for the lines whose number is that modulo 64: its thread may read */
+	uint32_t drain;                  /* a futex: who waits for readers to leave */
+	uint32_t wants;
+	uint64_t reserved[2];
 };
 
 /* A thread that waits, for display only: nothing depends on it. */
@@ -78,7 +92,8 @@ struct seg_cell {
 #define SEG_BITS2_OFF UINT64_C(4096)
 #define SEG_BITS1_OFF UINT64_C(8192)
 #define SEG_AREA_OFF  (UINT64_C(1) << 20)
-#define SEG_SLOT_OFF  (SEG_AREA_OFF + (uint64_t)SEG_CLIENTS_MAX * SEG_AREA_SIZE)
+#define SEG_LINE_OFF  (SEG_AREA_OFF + (uint64_t)SEG_CLIENTS_MAX * SEG_AREA_SIZE)
+#define SEG_SLOT_OFF  (SEG_LINE_OFF + (uint64_t)SEG_LINES_MAX * SEG_LINE_CELLS * sizeof(uint64_t))
 #define SEG_SIZE      (SEG_SLOT_OFF + (uint64_t)SEG_SLOTS_MAX * sizeof(struct seg_slot))
 #define SEG_VALUE_SIZE 4096u
 #define SEG_VALUE_OFF SEG_SIZE
@@ -86,7 +101,7 @@ struct seg_cell {
 
 _Static_assert(sizeof(struct seg_slot) == 64, "one cache line");
 _Static_assert(sizeof(struct seg_cell) == 16, "layout");
-_Static_assert(sizeof(struct seg_head) <= 4096, "layout");
+_Static_assert(sizeof(struct seg_head) <= SEG_LINES_USED_OFF, "layout");
 _Static_assert(SEG_BITS * SEG_L2_WORDS * 8 <= 4096, "level 2 fits its page");
 _Static_assert(SEG_VALUE_OFF % 65536 == 0, "whole pages, whatever their size");
 _Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_AREA_OFF, "level 1 fits");
@@ -127,6 +142,16 @@ static inline uint64_t *seg_level1(void *base, enum seg_bits which)
 static inline struct seg_slot *seg_slot(void *base, uint32_t slot)
 {
 	return (struct seg_slot *)((char *)base + SEG_SLOT_OFF) + slot;
+}
+
+static inline uint64_t *seg_line(void *base, uint32_t line)
+{
+	return (uint64_t *)((char *)base + SEG_LINE_OFF) + line * SEG_LINE_CELLS;
+}
+
+static inline uint64_t *seg_lines_used(void *base)
+{
+	return (uint64_t *)((char *)base + SEG_LINES_USED_OFF);
 }
 
 static inline struct seg_cell *seg_cells(void *base, uint32_t client)

@@ -48,6 +48,7 @@ static void segment_make(struct fake *f, struct fake_space *s)
 		.slots_max = SEG_SLOTS_MAX, .clients_max = SEG_CLIENTS_MAX,
 		.bits2_off = SEG_BITS2_OFF, .bits1_off = SEG_BITS1_OFF,
 		.area_off = SEG_AREA_OFF, .slot_off = SEG_SLOT_OFF, .size = SEG_SIZE,
+		.line_off = SEG_LINE_OFF, .lines_max = SEG_LINES_MAX,
 	};
 
 	if (f->strange_segment)

@@ -233,7 +233,7 @@ static void revoked_while_it_asks_for_tokens(void **state)
 	x.r.silent = true;
 	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
 	uint64_t was;
-	assert_true(lock_close(x.word, &was));           /* all tokens are used */
+	assert_true(lock_close(x.word, false, &was));           /* all tokens are used */
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
 	assert_int_equal(name_at(x.s, x.slot)->state, NAME_ASKED);

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The daemon's part in shared holds (proto/readers.h): it gives lines to clients, empties those of the dead, and
+ * begins a new era where holds are taken away.
+ *
+ * What must hold: a line is in the ledger before its client hears of it, and until it has been emptied. Its memory
+ * is there before that, and stays for as long as the space does: other clients look at it whenever they like.
+ * What stands in a cell is the client's word: it can keep others of its space waiting, and that is all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "files.h"
+#include "shm.h"
+#include "word.h"
+
+#define LINES_OF_CLIENT 4096             /* threads that read at a time */
+
+static struct ledger_line *line_at(const struct space *s, uint32_t line)
+{
+	return table_at(&s->lines, line);
+}
+
+static void line_empty(struct space *s, uint32_t line)
+{
+	uint64_t *cells = seg_line(s->base, line);
+
+	for (unsigned i = 0; i < SEG_LINE_CELLS; i++)
+		word_store(&cells[i], 0);
+}
+
+/* A new era for each daemon, whatever the last one used. */
+int readers_begin(struct space *s)
+{
+	uint32_t highest = 0;
+	int r = files_random(&s->era, sizeof s->era);
+
+	if (r < 0)
+		return r;
+
+	for (uint32_t i = 0; (i = table_next(&s->lines, i));)
+		highest = i;
+	if (highest)
+		s->lines_used = (highest / SEG_CHUNK_LINES + 1) * SEG_CHUNK_LINES;
+	word_store(seg_lines_used(s->base), s->lines_used);
+	return 0;
+}
+
+/* The chunks below lines_used are there. */
+static int line_memory(struct space *s, uint32_t line)
+{
+	uint32_t end = (line / SEG_CHUNK_LINES + 1) * SEG_CHUNK_LINES, size = SEG_LINE_CELLS * sizeof(uint64_t);
+
+	if (end <= s->lines_used)
+		return 0;
+	if (fallocate(s->fd, 0, (off_t)(SEG_LINE_OFF + (uint64_t)s->lines_used * size),
+		      (off_t)(end - s->lines_used) * size) < 0)
+		return -errno;
+	s->lines_used = end;
+	word_store(seg_lines_used(s->base), end);
+	return 0;
+}
+
+int reader_line(struct client *c, struct space *s, uint32_t *ret_line)
+{
+	uint32_t line;
+	int r;
+
+	if (c->n_lines >= LINES_OF_CLIENT)
+		return -ENOSPC;
+	r = table_take(&s->lines, &line);
+	if (r < 0)
+		return r;
+	r = line_memory(s, line);
+	if (r < 0) {
+		table_drop(&s->lines, line);
+		return r;
+	}
+	line_empty(s, line);
+	table_commit(&s->lines, line, c->index);
+	c->n_lines++;
+	*ret_line = line;
+	return 0;
+}
+
+/* Somebody may wait for the readers of that slot to leave. */
+static void left(struct space *s, uint32_t slot)
+{
+	if (name_is_lock(s, slot) && read_left(seg_slot(s->base, slot)) && name_revoked(name_at(s, slot)))
+		yield_look(s, slot);
+}
+
+static void line_back(struct space *s, uint32_t line)
+{
+	uint64_t *cells = seg_line(s->base, line), was;
+
+	for (unsigned i = 0; i < SEG_LINE_CELLS; i++) {
+		FAULT_AROUND(was = READ_SWAP(&cells[i], 0));
+		if (was >> CELL_SHIFT && (was >> CELL_SHIFT) - 1 < SEG_SLOTS_MAX)
+			left(s, (uint32_t)(was >> CELL_SHIFT) - 1);
+	}
+}
+
+void readers_forget(struct shm *shm, uint32_t client)
+{
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
+		struct space *s = shm->spaces[i];
+
+		for (uint32_t line = 0, next; s && s->lines.base && (next = table_next(&s->lines, line)); line = next) {
+			if (line_at(s, next)->client != client)
+				continue;
+			if (!s->broken)
+				line_back(s, next);
+			table_drop(&s->lines, next);
+		}
+	}
+}
+
+void readers_adopt(struct space *s)
+{
+	for (uint32_t line = 0, next; (next = table_next(&s->lines, line)); line = next) {
+		struct client *c = s->shm->clients[line_at(s, next)->client & (SEG_CLIENTS_MAX - 1)];
+
+		if (c)
+			c->n_lines++;
+	}
+}
+
+bool readers_inside_now(const struct space *s, uint32_t slot)
+{
+	const struct seg_slot *g = seg_slot(s->base, slot);
+
+	return readers_inside(s->base, g, cell_of(slot, READ_LOAD(&g->gate)), s->lines_used, NULL);
+}
+
+/* Y is set before. Whoever leaves after this look rings. */
+bool readers_drained(struct space *s, uint32_t slot)
+{
+	if (!readers_inside_now(s, slot))
+		return true;
+	FAULT_AROUND(READ_OR(&seg_slot(s->base, slot)->drain, (uint32_t)DRAIN_DAEMON));
+	return !readers_inside_now(s, slot);
+}
+
+void readers_renew(struct space *s, uint32_t slot)
+{
+	struct seg_slot *g = seg_slot(s->base, slot);
+	uint64_t gate = READ_LOAD(&g->gate);
+
+	s->era += GATE_ERA_ONE;
+	FAULT_AROUND(READ_SWAP(&g->gate, (gate & ~(GATE_ERA | GATE_LOW)) | (s->era & GATE_ERA)));
+	FAULT_AROUND(READ_SWAP(&g->readers, 0));
+	if (READ_SWAP(&g->drain, 0))
+		READ_WAKE(&g->drain);
+}
+
+void readers_granted(struct space *s, uint32_t slot)
+{
+	FAULT_AROUND(__atomic_fetch_add(&seg_slot(s->base, slot)->gate, GATE_GRANT, __ATOMIC_SEQ_CST));
+}
+
+/* Who was upgrading is gone. */
+void upgrade_over(struct space *s, uint32_t slot, uint32_t client)
+{
+	struct seg_slot *g = seg_slot(s->base, slot);
+	uint64_t gate = READ_LOAD(&g->gate);
+
+	do {
+		if (!client || (gate & GATE_UPGRADER) != client)
+			return;
+	} while (!LOCK_CAS(&g->gate, &gate, gate & ~GATE_LOW, __ATOMIC_SEQ_CST));
+	READ_AND(&g->drain, ~(uint32_t)DRAIN_ASIDE);
+	READ_WAKE(&g->drain);
+}
+
+void readers_each(struct space *s, uint32_t only, void (*fn)(struct space *s, uint32_t slot, uint32_t client, void *arg),
+		  void *arg)
+{
+	for (uint32_t line = 0; s->lines.base && (line = table_next(&s->lines, line));) {
+		uint32_t client = line_at(s, line)->client;
+
+		for (unsigned i = 0; i < SEG_LINE_CELLS; i++) {
+			uint64_t cell = READ_LOAD(&seg_line(s->base, line)[i]), n = cell >> CELL_SHIFT;
+			uint32_t slot = (uint32_t)n - 1;
+
+			if (!n || slot >= SEG_SLOTS_MAX || (only && slot != only) || !name_is_lock(s, slot) ||
+			    !cell_is(cell, cell_of(slot, READ_LOAD(&seg_slot(s->base, slot)->gate))))
+				continue;
+			fn(s, slot, client, arg);
+		}
+	}
+}
