@@ -295,6 +295,85 @@ int dlock_fd(dlock_t *l, int *ret);
 int dlock_wanted(dlock_t *l);
 
 /*
+ * --- Semaphores ---
+ *
+ * A number of permits that all who have the name open share. A permit is held by the process, whichever of its threads took
+ * it, and any of its threads may post it. Permits of a process that ends, in whatever way, come back.
+ *
+ * A node keeps the permits that its processes have used until others want them, and so does each process: what has been
+ * posted is taken again without asking anybody. Whoever waits is served in order, all or nothing, among the processes
+ * of a node and among nodes; but permits stay for a millisecond where they were granted.
+ *
+ * When a node loses its lease, what its processes held is lost: dlock_sem_check() says ESTALE from then on, and so does the
+ * post of each permit that was lost, until as many have been posted. So every wait is to be followed by its post, also after
+ * a loss; what has been taken anew in between is not given back by it.
+ */
+typedef struct dlock_sem dlock_sem_t;
+
+/*
+ * Opens a semaphore of so many permits, 1 .. 2^31 - 1. As dlock_open(), and
+ *   EINVAL  also: no such number; or this node has it open with another (unless it was resized to this one). That
+ *           another node has it open with another number is told by the first wait
+ */
+int dlock_sem_open(dlock_sem_t **ret, const char *name, unsigned permits, const dlock_attr_t *attr);
+
+/* EBUSY: a thread waits through it, or it is the process's last handle and the process holds permits. NULL: 0. */
+int dlock_sem_close(dlock_sem_t *s);
+
+/*
+ * Takes one permit, or n at once: all or nothing, waiting as long as it takes. (sem_wait)
+ *   EINVAL    n is 0, or more than there are at all, or become by a resize; or the semaphore is open on another node with
+ *             another number of permits
+ *   ENOTCONN  failfast: the daemon is away, or the node has lost its lease
+ *   ENOMEM    and, when it has to be opened anew, the errors of dlock_sem_open()
+ */
+int dlock_sem_wait(dlock_sem_t *s);
+int dlock_sem_wait_n(dlock_sem_t *s, unsigned n);
+
+/*
+ * The same without waiting for others. EAGAIN: there are too few, or others wait for them. Bounded by try_ms, as dlock_trywait(): the
+ * daemon, and where needed the cluster, is asked once.
+ */
+int dlock_sem_trywait(dlock_sem_t *s);
+int dlock_sem_trywait_n(dlock_sem_t *s, unsigned n);
+
+/* The same with a limit: ETIMEDOUT, once the clock shows abs. As dlock_clockwait(). */
+int dlock_sem_timedwait(dlock_sem_t *s, const struct timespec *abs);
+int dlock_sem_clockwait(dlock_sem_t *s, clockid_t clock, const struct timespec *abs);
+int dlock_sem_timedwait_n(dlock_sem_t *s, unsigned n, const struct timespec *abs);
+int dlock_sem_clockwait_n(dlock_sem_t *s, unsigned n, clockid_t clock, const struct timespec *abs);
+
+/*
+ * Gives one back, or n. Never waits. (sem_post)
+ *   EPERM   this process holds fewer
+ *   ESTALE  they were lost before, with the lease of the node; none of those is given back
+ */
+int dlock_sem_post(dlock_sem_t *s);
+int dlock_sem_post_n(dlock_sem_t *s, unsigned n);
+
+/*
+ * How many permits are free, at some moment during the call: of a node alone all of them. In a cluster those that this
+ * node has cached, so that more may be had. Asks the daemon. (sem_getvalue)
+ */
+int dlock_sem_getvalue(dlock_sem_t *s, int *ret);
+
+/*
+ * From now on there are so many, for all who have it open, whatever number they named. If more are held, nothing is granted until
+ * enough have been posted; whoever waits for more than there are any more gets EINVAL. It stays so as long as
+ * any node holds some or waits.
+ */
+int dlock_sem_resize(dlock_sem_t *s, unsigned permits);
+
+/*
+ * The fencing token of the newest grant to this process: that of the permits of its node, so that processes of a node may have the
+ * same one. It never falls, and is higher than that of permits which other nodes had, and gave back, before. EPERM: none held. ESTALE: lost.
+ */
+int dlock_sem_token(dlock_sem_t *s, uint64_t *ret);
+
+/* 0: this process holds permits, and the lease is good now. EPERM: it holds none. ESTALE: some were lost, and have not been posted since. */
+int dlock_sem_check(dlock_sem_t *s);
+
+/*
  * --- At the resource ---
  *
  * No lock can stop a write that is already on its way when the lock is lost; the token lets the resource refuse it. These

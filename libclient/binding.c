@@ -10,8 +10,10 @@
 
 /* Where a handle points that is bound to nothing: a word that cannot be taken, a line that is gone. */
 static uint64_t no_word;
+static uint64_t no_account[8] = { UINT64_C(1) << 63 | UINT64_C(1) << 31 };      /* semword.h: A B, nothing idle or held */
 static const struct node_line no_line = { .ns = NODE_GONE };
-static struct binding unbound = { .word = &no_word, .line = &no_line, .slow = SLOW_NEVER_TAKES, .read_key = READ_NEVER };
+static struct binding unbound = { .word = &no_word, .line = &no_line, .slow = SLOW_NEVER_TAKES, .read_key = READ_NEVER,
+				  .own = no_account };
 
 static void binding_publish(struct dlock *l, struct binding *b)
 {
@@ -43,6 +45,7 @@ static void binding_fill(struct binding *b, const struct dlock *l, const struct 
 		.read_key = process ? READ_NEVER : (uint64_t)t->space->serial << 32 | t->epoch,
 		.read_as = cell_slot(t->slot),
 		.lane = t->space->serial % READ_LANES,
+		.own = t->account ? (uint64_t *)seg_slot(t->space->base, t->account) : no_account,
 	};
 	/* Any thread may change the depth, so it is done by swaps in slow.c; and no serial is the holder. */
 	if (process && l->attr.recursive) {
@@ -86,6 +89,7 @@ int binding_retire(struct dlock *l, struct binding *b)
 		.word = b->word, .line = b->line, .slow = b->slow, .me = b->me, .widen = b->widen,
 		.slot = b->slot, .account = b->account, .epoch = b->epoch, .value = b->value, .space = space_ref(b->space),
 		.read_key = b->read_key, .read_as = b->read_as, .lane = b->lane,
+		.own = b->own,
 	};
 	binding_publish(l, n);
 	return 0;

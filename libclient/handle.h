@@ -61,6 +61,7 @@ struct binding {
 	uint64_t read_as;                /* its name in a cell */
 	uint32_t lane;
 	uint32_t quiet;                  /* so often in a row a taker has found no reader */
+	uint64_t *own;                   /* objects: this client's words in it; never NULL */
 	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */
 	uint64_t looked_ticks;           /* when one has looked at the counter for that */
 	uint32_t look_skip;              /* releases until the next such look */
@@ -114,6 +115,7 @@ struct name {
 	struct target target;
 	enum kind kind;
 	uint32_t arg;                    /* that it was opened with last */
+	struct sem_waiter *waiters;      /* semaphores: the threads that wait, in order (sem_slow.c) */
 	int onloss;                      /* what the daemon knows of it for `target` */
 	uint8_t space_len;               /* of text, up to the slash */
 	uint16_t len;

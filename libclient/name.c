@@ -106,8 +106,10 @@ void names_each_handle(void (*fn)(struct dlock *l, uint32_t arg), uint32_t arg)
 void names_child(void)
 {
 	for (size_t i = 0; i < names.chains; i++)
-		for (struct name *n = names.chain[i]; n; n = n->next)
+		for (struct name *n = names.chain[i]; n; n = n->next) {
 			n->target.epoch = 0;
+			n->waiters = NULL;
+		}
 }
 
 int name_join(struct dlock *l, const char *user)

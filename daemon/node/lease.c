@@ -32,7 +32,7 @@ void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool 
 
 void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again)
 {
-	node_give(arg, (struct node_event){ .kind = again ? CORE_EV_CHANGE : CORE_EV_RELEASE,
+	node_give(arg, (struct node_event){ .kind = again ? CORE_EV_CHANGE : CORE_EV_RELEASE, .wanted = again ? CORE_WEIGHT_ALL : 0,
 					    .ref = name_at(s, slot)->ref, .used = used, .died = died });
 }
 
@@ -142,6 +142,10 @@ void act_name(struct node *n, const struct core_action *a)
 	struct space *s = ref_space(n, ref);
 	uint32_t slot = ref_slot(n, ref);
 
+	if (name_kind(s, slot) == KIND_SEM) {
+		act_sem(n, a);
+		return;
+	}
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
 		space_ledger_grant(s, slot, &(struct name_grant){ a->name.range.first, a->name.range.count, a->name.number, a->name.lost,
@@ -177,6 +181,10 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 		return;                  /* the session has ended in this very step */
 	s = ref_space(n, q->ref);
 	slot = ref_slot(n, q->ref);
+	if (name_kind(s, slot) == KIND_SEM) {
+		sem_step_failed(n, q, error);
+		return;
+	}
 	if (error == -ESHUTDOWN && q->kind == CORE_EV_CHANGE) {
 		name_at(s, slot)->revoked = 0;   /* nobody here gets it again */
 		node_give(n, (struct node_event){ .kind = CORE_EV_RELEASE, .ref = q->ref, .used = q->used, .died = q->died });

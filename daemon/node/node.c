@@ -110,7 +110,7 @@ static int open_shm(struct node *n, const struct node_options *o)
 {
 	int r;
 	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .barrier = node_barrier,
-			       .small = &node_small_ops };
+			       .small = &node_small_ops, .sem = node_sem };
 	struct shm_config config = {
 		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,
 		.spaces_on_demand = n->config.spaces_on_demand,

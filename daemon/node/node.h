@@ -59,6 +59,8 @@ struct node_event {
 	uint32_t ref;
 	uint64_t used;
 	bool died;
+	uint32_t held, wanted, limit;    /* CHANGE, CLAIM: totals; limit: CLAIM, RESIZE. CLAIM of a lock: 0, all of it */
+	bool tries;
 	bool off;                        /* DRAIN */
 	uint32_t party;                  /* of the barrier `ref`; both are numbers of rounds.h */
 	/* STORE: what came of it, in one block of memory */
@@ -156,6 +158,12 @@ void event_of_barrier(struct node *n, const struct node_event *q, struct core_ev
 int node_barriers_adopt(struct node *n); /* before the core starts. -ENOMEM */
 void act_barrier(struct node *n, const struct core_action *a);
 void barrier_step_failed(struct node *n, const struct node_event *q, int error);
+
+/* sem.c: semaphores */
+void node_sem(void *arg, struct space *s, uint32_t slot, const struct sem_say *say);
+void act_sem(struct node *n, const struct core_action *a);
+void sem_step_failed(struct node *n, const struct node_event *q, int error);
+void sem_event_adopt(struct node *n, uint32_t ref, struct core_event *ret);
 
 /* records.c: the store */
 void act_store(struct node *n, const struct core_action *a);

@@ -86,7 +86,8 @@ void node_give(struct node *n, struct node_event ev)
 
 static bool of_a_lease(enum core_event_kind kind)
 {
-	return kind == CORE_EV_REFILL || kind == CORE_EV_RELEASE || kind == CORE_EV_CHANGE;
+	return kind == CORE_EV_REFILL || kind == CORE_EV_RELEASE || kind == CORE_EV_CHANGE || kind == CORE_EV_KEEP ||
+	       kind == CORE_EV_RESIZE;
 }
 
 void node_purge(struct node *n)
@@ -241,12 +242,17 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->adopt.range = (struct core_range){ rec->first, rec->count };
 		ret->adopt.number = rec->number;
 		ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
+		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_SEM)
+			sem_event_adopt(n, q->ref, ret);
 		return;
 	}
 	case CORE_EV_CLAIM:
 		ret->claim.ref = q->ref;
 		ret->claim.key = key;
 		ret->claim.key_len = ref_key(n, q->ref, key);
+		ret->claim.weight = q->wanted;
+		ret->claim.limit = q->limit;
+		ret->claim.tries = q->tries;
 		return;
 	case CORE_EV_REFILL:
 		ret->refill.ref = q->ref;
@@ -258,12 +264,21 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->release.died = q->died;
 		ret->release.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
 		return;
-	case CORE_EV_CHANGE:             /* all of it is given back, and wanted again */
+	case CORE_EV_CHANGE:             /* of a lock all is given back, and wanted again */
 		ret->change.ref = q->ref;
 		ret->change.used = q->used;
 		ret->change.died = q->died;
 		ret->change.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
-		ret->change.wanted = CORE_WEIGHT_ALL;
+		ret->change.held = q->held;
+		ret->change.wanted = q->wanted;
+		ret->change.tries = q->tries;
+		return;
+	case CORE_EV_KEEP:
+		ret->keep.ref = q->ref;
+		return;
+	case CORE_EV_RESIZE:
+		ret->resize.ref = q->ref;
+		ret->resize.limit = q->limit;
 		return;
 	case CORE_EV_STORE:
 		event_of_store(q, ret);
@@ -290,8 +305,6 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		return;
 	case CORE_EV_PROCLAIM:
 	case CORE_EV_OBSERVE:
-	case CORE_EV_KEEP:
-	case CORE_EV_RESIZE:             /* of what there is no use yet */
 	case CORE_EV_RECV:               /* node_recv() */
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 
 #include "barrier.h"
+#include "sem.h"
 #include "small.h"
 #include "word.h"
 
 #define ACCOUNT_BUCKETS 4096u
 
 const struct object_kind *object_kinds[KINDS] = {
+	[KIND_SEM] = &sem_kind,
 	[KIND_BARRIER] = &barrier_kind,
 	[KIND_LEAVE] = &barrier_kind,
 	[KIND_LATCH] = &small_kind,

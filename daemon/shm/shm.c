@@ -8,7 +8,7 @@
 
 #include "barrier.h"
 #include "files.h"
-#include "object.h"
+#include "sem.h"
 #include "sigbus.h"
 
 void shm_tell(struct shm *shm, const char *what, const struct space *s, uint32_t slot, pid_t pid,
@@ -133,9 +133,10 @@ void shm_each_lease(struct shm *shm, void (*fn)(void *arg, struct space *s, uint
 {
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
 		struct space *s = shm->spaces[i];
+		struct sem_lease held;
 
 		for (uint32_t n = 0; s && !s->broken && (n = table_next(&s->names, n));)
-			if (name_is_lock(s, n) && name_at(s, n)->count)
+			if ((name_is_lock(s, n) && name_at(s, n)->count) || sem_lease(s, n, &held))
 				fn(arg, s, n);
 	}
 }

@@ -34,6 +34,7 @@ struct shm;
 struct space;
 struct object;
 struct account;
+struct sem_say;
 struct client;
 struct peer;
 
@@ -85,6 +86,18 @@ struct shm_ops {
 	void (*barrier)(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
 
 	const struct small_ops *small;   /* latches, conditions, worker ids (small.h); NULL: there are none */
+
+	/* sem_core.c tells the core, by way of the name's number. */
+	void (*sem)(void *arg, struct space *s, uint32_t slot, const struct sem_say *say);
+};
+
+enum sem_say_what { SEM_SAY_CLAIM, SEM_SAY_CHANGE, SEM_SAY_RELEASE, SEM_SAY_KEEP, SEM_SAY_RESIZE };
+
+struct sem_say {
+	enum sem_say_what what;
+	uint32_t held, wanted;           /* CHANGE; CLAIM: wanted */
+	bool tries;
+	uint32_t limit;                  /* CLAIM: that it was opened with; RESIZE */
 };
 
 /* After a revoke, and while others of this node wait: so many hand-overs among them, and for so long. 0: none. */

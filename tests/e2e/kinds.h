@@ -27,6 +27,7 @@ struct kind {
 	int busy;                        /* what try says while another holds */
 	bool of_thread;                  /* the end of the thread that took it gives it back */
 	struct role holds, wants;
+	bool rides;                      /* its token is that of the node's grant: not lower, but perhaps the same */
 };
 
 extern const struct kind kinds[];

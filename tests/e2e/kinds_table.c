@@ -71,10 +71,58 @@ static int lock_token(void *h, uint64_t *ret)
 	return dlock_token(h, ret);
 }
 
+/* --- Semaphores: two of three permits each --- */
+
+static int sem_open_three(void **ret, const char *name)
+{
+	dlock_attr_t *a;
+	dlock_sem_t *m = NULL;
+	int r = with_attr(&a, DLOCK_OWNER_THREAD);
+
+	if (r)
+		return r;
+	r = dlock_sem_open(&m, name, 3, a);
+	dlock_attr_destroy(a);
+	*ret = m;
+	return r;
+}
+
+static int sem_close_it(void *h)
+{
+	return dlock_sem_close(h);
+}
+
+static int sem_take_two(void *h)
+{
+	return dlock_sem_wait_n(h, 2);
+}
+
+static int sem_try_two(void *h)
+{
+	return dlock_sem_trywait_n(h, 2);
+}
+
+static int sem_give_two(void *h)
+{
+	return dlock_sem_post_n(h, 2);
+}
+
+static int sem_check_it(void *h)
+{
+	return dlock_sem_check(h);
+}
+
+static int sem_token_it(void *h, uint64_t *ret)
+{
+	return dlock_sem_token(h, ret);
+}
+
+#define SEM { sem_take_two, sem_try_two, sem_give_two, sem_check_it, sem_token_it }
 #define LOCK { lock_take, lock_try, lock_give, lock_check, lock_token }
 
 const struct kind kinds[] = {
-	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK },
-	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK },
+	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false },
+	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false },
+	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true },
 };
 const unsigned kinds_count = sizeof kinds / sizeof *kinds;
