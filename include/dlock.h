@@ -294,6 +294,121 @@ int dlock_fd(dlock_t *l, int *ret);
  */
 int dlock_wanted(dlock_t *l);
 
+/* --- Latches: open for good when they have been counted down to 0 --- */
+
+typedef struct dlock_latch dlock_latch_t;
+
+/*
+ * Opens a latch by name, and makes it with this count where the cluster has none of that name; else count has no say, as with
+ * sem_open(3). Its count lies in the store: it outlives all its users, and the daemons, until dlock_latch_unlink(). Latches have
+ * names of their own: a lock may have the same one. Waits until the store has it.
+ *
+ *   ENOSPC      no room in the space, or in the store
+ *   ENOTCONN    no daemon; failfast: the store cannot be reached either
+ *   EPROTO      what the store has under that name is none of this release
+ *   and the errors of dlock_open()
+ */
+int dlock_latch_open(dlock_latch_t **ret, const char *name, unsigned count, const dlock_attr_t *attr);
+
+/* Takes NULL. The latch stays. EBUSY while a thread waits through it. */
+int dlock_latch_close(dlock_latch_t *c);
+
+/*
+ * Lowers the count by n, not below 0; at 0 all waiters go on, on all nodes. Returns when the store has it, which takes some milliseconds;
+ * calls that come together on one node are written together. Counted exactly once, also when daemons are restarted or answers of the store get
+ * lost. What was written before it is visible to those who wait.
+ *
+ *   ENOENT      it has been unlinked, or there was none
+ *   ESTALE      the daemon has lost all that this process had open: whether it was counted is not known
+ *   ENOTCONN    failfast: the daemon or the store cannot be reached; it is counted when they can be, unless this process has ended by then
+ */
+int dlock_latch_countdown(dlock_latch_t *c, unsigned n);
+
+/* Waits until the count is 0. Open latches cost a look into shared memory. ENOENT: unlinked. */
+int dlock_latch_wait(dlock_latch_t *c);
+
+/* The same until that time, by CLOCK_MONOTONIC or CLOCK_REALTIME. ETIMEDOUT; EINVAL. */
+int dlock_latch_clockwait(dlock_latch_t *c, clockid_t clock, const struct timespec *abs);
+
+/* The count as it is in the store now. ENOENT. */
+int dlock_latch_getvalue(dlock_latch_t *c, unsigned *ret);
+
+/*
+ * Removes the latch of that name. Who has it open is told ENOENT, waiters too; what is opened under the name from now on is another one.
+ * ENOENT: there is none; and the errors of dlock_open().
+ */
+int dlock_latch_unlink(const char *name);
+
+/* --- Condition variables: threads that wait for something which a lock protects, on any node --- */
+
+typedef struct dlock_cond dlock_cond_t;
+
+/* Opens a condition variable by name. It lies in the store as long as anybody waits. The errors of dlock_open(). */
+int dlock_cond_open(dlock_cond_t **ret, const char *name, const dlock_attr_t *attr);
+
+/* Takes NULL. EBUSY while a thread waits through it. */
+int dlock_cond_close(dlock_cond_t *c);
+
+/*
+ * Joins those who wait, lets go of l, sleeps until it is signalled, and takes l again (pthread_cond_wait). A signal that is
+ * given after this thread has let go of l, by whomever on whatever node, is not missed. They are woken in the order of their coming,
+ * over all nodes. May return 0 for nothing, as in POSIX: look at what was waited for, in a loop. It does so at least when this node has lost
+ * its session, or its daemon all that it knew.
+ *
+ *   EPERM       this thread (owner process: this process) does not hold l exclusively. EINVAL: it holds it more than once
+ *   ESTALE      l was lost before; nothing was waited for
+ *   ENOSPC      more than 2,700 wait already
+ *   ENOTCONN    failfast: no daemon, or no store: l is still held
+ *   else what taking l again has said: EOWNERDEAD with l held, or an error of dlock_wait() without it
+ */
+int dlock_cond_wait(dlock_cond_t *c, dlock_t *l);
+
+/*
+ * The same until that time, by CLOCK_MONOTONIC or CLOCK_REALTIME. ETIMEDOUT, with l held again: no signal was this
+ * thread's; one that came just then is another's. To take l again has no limit, nor has it to hear from the store that it was not signalled.
+ */
+int dlock_cond_clockwait(dlock_cond_t *c, dlock_t *l, clockid_t clock, const struct timespec *abs);
+
+/*
+ * Wakes one that waits, the one that has waited for longest, or all. Nobody needs to hold the lock for it. If the one who was woken dies before it
+ * has run, or its node ends, the next is woken instead. Returns when the store has it. ENOTCONN: failfast.
+ */
+int dlock_cond_signal(dlock_cond_t *c);
+int dlock_cond_broadcast(dlock_cond_t *c);
+
+/* --- Ids: 64-bit numbers that no two ever get, on any node --- */
+
+typedef struct dlock_id dlock_id_t;
+
+/*
+ * Opens a generator of ids by name, and gets a worker's number for this node, 0 to 1023, which its processes share. An id is, from above, 41
+ * bits of milliseconds since 2024-01-01 00:00 UTC (good until 2093), 10 bits of worker, and 12 of sequence. What has a greater time
+ * was made later, as far as hosts' clocks agree.
+ *
+ *   ENOSPC      all 1024 numbers are taken, by nodes whose sessions live
+ *   ENOTCONN    no daemon, or the store has given no number within a second
+ *   and the errors of dlock_open()
+ */
+int dlock_id_open(dlock_id_t **ret, const char *name, const dlock_attr_t *attr);
+
+/* Takes NULL. The last one on the node gives the number back. */
+int dlock_id_close(dlock_id_t *g);
+
+/* The node's number now; after a lapse it can be another. ENOTCONN: it has none. */
+int dlock_id_worker(dlock_id_t *g, unsigned *ret);
+
+/*
+ * The next id: greater than all that this node has given out under that number, and never given out by any node before. From shared memory,
+ * in some nanoseconds, without a system call. In one millisecond there are 4096; more are taken from the milliseconds to come, up to ten seconds
+ * ahead of the clock, so that a burst of 40 million is not held up. When the wall clock goes back, by up to ten seconds, ids go on from
+ * the last; by more, the call waits for up to 50 ms, and then fails. Ids lie below a ceiling that the store has, which the daemon raises ahead of
+ * time, some three seconds; without the store, or the daemon, they go on until then.
+ *
+ *   EOVERFLOW   the wall clock is more than ten seconds behind the last id: it has gone back. Or it is 2093
+ *   ENOTCONN    what the store has granted is used up, or the node has lost its session, for a second (failfast: the latter is told at once)
+ */
+int dlock_id_next(dlock_id_t *g, uint64_t *ret);
+
 /*
  * --- Semaphores ---
  *

@@ -349,10 +349,13 @@ void cond_cancel(struct party *p, uint32_t number)
 /* The session is over, and with it all that waited: they return, and find out for themselves. */
 void cond_lapse(struct thing *t)
 {
-	for (struct party *p = t->parties; p; p = p->next)
+	for (struct party *p = t->parties; p; p = p->next) {
 		for (uint32_t i = 0; i < p->n_tickets; i++)
 			if (p->tickets[i].entered)
 				tell(p, &p->tickets[i]);
+		if (p->op == SMALL_CANCEL)
+			party_answer(p, 0, 0);
+	}
 }
 
 static void ghost(struct thing *t, uint64_t account, uint32_t ticket)

@@ -292,6 +292,8 @@ struct party *party_new(struct thing *t, uint64_t id, void *account)
 	if (p->next)
 		p->next->at = &p->next;
 	t->parties = p;
+	if (t->kind == KIND_LATCH && !t->record.known)
+		record_need(&t->record, false);  /* who only waits asks for nothing */
 	return p;
 }
 
@@ -329,25 +331,14 @@ void party_answer(struct party *p, int error, uint64_t value)
 	p->thing->in->ops.answer(p->thing->in->ops.arg, p, error, value);
 }
 
-/* What each kind can be asked for, and whether that has to be read anew. */
+/* What each kind can be asked for. */
 static bool request_fits(enum kind kind, uint32_t op)
 {
-	switch (kind) {
-	case KIND_LATCH:
+	if (kind == KIND_LATCH)
 		return op >= SMALL_OPEN && op <= SMALL_UNLINK;
-	case KIND_COND:
+	if (kind == KIND_COND)
 		return op >= SMALL_ENTER && op <= SMALL_SIGNAL;
-	case KIND_ID:
-		return op == SMALL_RESERVE;
-	case KIND_LOCK:
-	case KIND_SEM:
-	case KIND_BARRIER:
-	case KIND_ELECT:
-	case KIND_POOL:
-	case KINDS:
-		return false;
-	}
-	return false;
+	return kind == KIND_ID && op == SMALL_RESERVE;
 }
 
 int party_request(struct party *p, uint32_t number, uint32_t op, uint64_t arg)

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Condition variables. Whoever waits has its entry in the record before it lets go of the lock: so no signal that comes
+ * after that is missed. It sleeps on its account's bell until its ticket is among those that are signalled, and takes the lock again.
+ */
+#include <errno.h>
+
+#include "box.h"
+#include "thread.h"
+
+struct dlock_cond {
+	struct dlock h;
+};
+
+int dlock_cond_open(dlock_cond_t **ret, const char *name, const dlock_attr_t *attr)
+{
+	void *c;
+	int r = ret ? box_open(&c, sizeof(struct dlock_cond), name, attr, KIND_COND) : EINVAL;
+
+	if (r == 0)
+		*ret = c;
+	return r;
+}
+
+int dlock_cond_close(dlock_cond_t *c)
+{
+	return box_close(c ? &c->h : NULL);
+}
+
+/* --- Signals --- */
+
+static int cond_signal(struct dlock_cond *c, uint32_t n)
+{
+	struct box_request rq = { .op = SMALL_SIGNAL, .arg = n };
+	struct binding *b;
+	int saved = errno, r = object_enter(&c->h);
+
+	if (r < 0)
+		return -r;
+	do {                             /* two signals are better than none */
+		r = object_bind(&c->h, &limit_none, &b);
+		if (r == 0)
+			r = box_call(&c->h, b, &rq, &limit_none);
+	} while (r == -ESTALE && thread_serial());
+	object_exit(&c->h);
+	errno = saved;
+	return -r;
+}
+
+int dlock_cond_signal(dlock_cond_t *c)
+{
+	return cond_signal(c, 1);
+}
+
+int dlock_cond_broadcast(dlock_cond_t *c)
+{
+	return cond_signal(c, UINT32_MAX);
+}
+
+/* --- Waiting --- */
+
+struct waiting {
+	struct dlock_cond *c;
+	struct dlock *l;
+	const struct limit *limit;
+	struct binding *b;
+	uint32_t ticket;
+	bool held;                       /* the lock has not been let go of */
+};
+
+/* Held exclusively, once, and by this thread. */
+static int lock_fits(struct dlock *l)
+{
+	struct binding *b;
+	int r = dlock_check(l);
+
+	if (r)
+		return -r;
+	r = hold_find(l, &b);
+	if (r < 0)
+		return r;
+	if ((__atomic_load_n(&b->held, __ATOMIC_RELAXED) & LOCK_MODE) != LOCK_EXCLUSIVE)
+		return -EPERM;
+	return state_depth(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) ? -EINVAL : 0;
+}
+
+static bool passed(const struct waiting *w)
+{
+	return (int32_t)((uint32_t)__atomic_load_n(&box_of(w->b)->passed, __ATOMIC_ACQUIRE) - w->ticket) >= 0;
+}
+
+/* What was lost with the daemon's memory of it counts as signalled: the caller looks for himself. */
+static int cond_sleep(struct waiting *w)
+{
+	struct small_account *box = box_of(w->b);
+	struct seg_cell *shown = object_show(w->b);
+	int r = 0;
+
+	for (;;) {
+		uint64_t bell = __atomic_load_n(&box->bell, __ATOMIC_ACQUIRE);
+
+		if (passed(w))
+			break;
+		r = box_sleep(&w->c->h, w->b, &box->bell, bell, w->limit);
+		if (r == -ETIMEDOUT || r == -ESTALE)
+			break;           /* failfast is the lock's affair */
+	}
+	if (thread_serial())
+		object_hide(shown);
+	return r == -ETIMEDOUT ? r : 0;
+}
+
+/* Gives the ticket back. 0: a signal was its; -ETIMEDOUT: none was. */
+static int give_up(struct waiting *w)
+{
+	uint64_t signalled = 0;
+	int r = box_cancel(&w->c->h, w->b, w->ticket, &signalled);
+
+	return r == 0 && !signalled ? -ETIMEDOUT : 0;
+}
+
+static int enter(struct waiting *w)
+{
+	struct box_request rq = { .op = SMALL_ENTER };
+	int r;
+
+	do {
+		r = object_bind(&w->c->h, w->limit, &w->b);
+		if (r == 0)
+			r = box_call(&w->c->h, w->b, &rq, w->limit);
+	} while (r == -ESTALE && thread_serial());
+	w->ticket = rq.number;
+	return r;
+}
+
+/* From having entered to not waiting any more, without the lock at the end unless held. */
+static int wait_entered(struct waiting *w)
+{
+	int r = dlock_post(w->l);
+
+	if (r) {
+		w->held = true;          /* as far as it ever was */
+		give_up(w);
+		return -r;
+	}
+	r = cond_sleep(w);
+	if (r < 0 && thread_serial())
+		r = give_up(w);
+	if (r == 0 && thread_serial())
+		__atomic_fetch_add(&box_of(w->b)->taken, 1, __ATOMIC_RELAXED);
+	return r;
+}
+
+static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *limit)
+{
+	struct waiting w = { .c = c, .l = l, .limit = limit };
+	int saved = errno, r, again;
+
+	if (!l)
+		return EINVAL;
+	r = lock_fits(l);
+	if (r < 0)
+		return -r;
+	r = object_enter(&c->h);
+	if (r < 0)
+		return -r;
+	r = enter(&w);
+	w.held = r < 0;
+	if (r == 0)
+		r = wait_entered(&w);
+	object_exit(&c->h);
+	again = w.held ? 0 : dlock_wait(l);
+	errno = saved;
+	return again ? again : -r;
+}
+
+int dlock_cond_wait(dlock_cond_t *c, dlock_t *l)
+{
+	return cond_wait(c, l, &limit_none);
+}
+
+int dlock_cond_clockwait(dlock_cond_t *c, dlock_t *l, clockid_t clock, const struct timespec *abs)
+{
+	struct limit limit;
+	int r = object_limit(&limit, clock, abs);
+
+	return r ? r : cond_wait(c, l, &limit);
+}
