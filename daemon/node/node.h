@@ -163,6 +163,7 @@ void barrier_step_failed(struct node *n, const struct node_event *q, int error);
 void node_sem(void *arg, struct space *s, uint32_t slot, const struct sem_say *say);
 void act_sem(struct node *n, const struct core_action *a);
 void sem_step_failed(struct node *n, const struct node_event *q, int error);
+uint32_t sem_show(const struct object *o, struct query_name *q);  /* a client that holds some; 0: none */
 void sem_event_adopt(struct node *n, uint32_t ref, struct core_event *ret);
 
 /* records.c: the store */

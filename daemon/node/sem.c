@@ -84,6 +84,20 @@ void act_sem(struct node *n, const struct core_action *a)
 	}
 }
 
+/* The first of its holders here stands for all. */
+uint32_t sem_show(const struct object *o, struct query_name *q)
+{
+	struct sem_view v;
+
+	sem_look_at(o, &v);
+	q->state = v.held ? "held" : v.weight ? "free" : "unleased";
+	q->token = v.token;
+	q->counts = true;
+	q->count = v.held;
+	q->limit = v.limit;
+	return v.first;
+}
+
 static enum sem_say_what said(enum core_event_kind kind)
 {
 	return kind == CORE_EV_CLAIM ? SEM_SAY_CLAIM : kind == CORE_EV_CHANGE ? SEM_SAY_CHANGE :

@@ -228,6 +228,11 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	q.waiters = waiters;
 	if (object_at(s, slot) && (q_small(name_kind(s, slot))))
 		node_thing_show(object_at(s, slot), &q);
+	if (object_at(s, slot) && name_kind(s, slot) == KIND_SEM &&
+	    party_of(n, sem_show(object_at(s, slot), &q), &w->lookups, &holder)) {
+		holder.q.token = q.token;
+		q.holder = &holder.q;
+	}
 	fn(ctx, &q);
 	free(waiters);
 	free(parties);

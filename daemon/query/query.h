@@ -103,8 +103,8 @@ struct query_name {
 	const struct query_party *waiters;          /* in the order of their coming */
 	size_t n_waiters;                           /* QUERY_WAITERS_MAX are enough */
 	size_t n_waiting;                           /* how many there are, where that is more than n_waiters */
-	bool counts;                                /* a latch or a condition: */
-	uint32_t count, limit;                      /* to go, of how many; who waits in the whole cluster, 0 */
+	bool counts;                                /* a latch, a condition, a semaphore: */
+	uint32_t count, limit;                      /* to go, of how many; who waits in the whole cluster, 0; held by this node, of how many */
 	int worker;                                 /* of ids: this node's number + 1; 0: none */
 };
 

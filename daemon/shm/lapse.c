@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "object.h"
+#include "sem.h"
 #include "word.h"
 
 #define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
@@ -75,6 +75,8 @@ void shm_loss(struct shm *shm)
 		for (uint32_t slot = 0; s && !s->broken && (slot = table_next(&s->names, slot));)
 			if (name_is_lock(s, slot))
 				name_loss(s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER), NULL);
+			else
+				sem_each_holder(s, slot, name_loss, NULL);
 		if (s && !s->broken)
 			readers_each(s, 0, name_loss, NULL);
 	}

@@ -310,15 +310,27 @@ uint32_t sem_held_by(const struct sem_client *c)
 	return idle < c->sum ? c->sum - idle : 0;
 }
 
+void sem_each_holder(struct space *s, uint32_t slot, void (*fn)(struct space *s, uint32_t slot, uint32_t client, void *arg), void *arg)
+{
+	const struct object *o = name_is(s, slot) && name_kind(s, slot) == KIND_SEM ? object_at(s, slot) : NULL;
+
+	for (const struct sem_client *c = o ? ((const struct sem *)o)->holders : NULL; c; c = c->holder_next)
+		if (sem_held_by(c))
+			fn(s, slot, c->a.client, arg);
+}
+
 void sem_look_at(const struct object *o, struct sem_view *ret)
 {
 	const struct sem *m = (const struct sem *)o;
 
 	*ret = (struct sem_view){ .limit = m->limit, .weight = m->weight, .token = m->token };
-	for (const struct sem_client *c = m->holders; c && !o->space->broken; c = c->holder_next)
-		ret->held += sem_held_by(c);
-	for (const struct sem_client *c = m->first; c; c = c->next)
-		ret->waiting++;
+	for (const struct sem_client *c = m->holders; c && !o->space->broken; c = c->holder_next) {
+		uint32_t held = sem_held_by(c);
+
+		ret->held += held;
+		if (held)
+			ret->first = c->a.client;
+	}
 }
 
 const struct object_kind sem_kind = {

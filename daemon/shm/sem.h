@@ -160,9 +160,12 @@ void sem_boxes(struct sem *m, int error);        /* sem.c: answers all who wait 
 
 /* For people. */
 struct sem_view {
-	uint32_t limit, weight, held, waiting;
+	uint32_t limit, weight, held;    /* held: by the processes of this node */
+	uint32_t first;                  /* the client that holds, or one of them; 0: none */
 	uint64_t token;
 };
+/* Nothing, where it is no semaphore. */
+void sem_each_holder(struct space *s, uint32_t slot, void (*fn)(struct space *s, uint32_t slot, uint32_t client, void *arg), void *arg);
 void sem_look_at(const struct object *o, struct sem_view *ret);
 /*
  * --- The notes ---

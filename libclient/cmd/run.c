@@ -28,6 +28,7 @@ static const char help[] =
 "  -c, --command 'TEXT'         run TEXT with $SHELL, or /bin/sh\n"
 "      --grace SECONDS          between TERM and KILL, when the hold is lost (default 1) or TERM ends the run\n"
 "                               (only if given)\n"
+"      --sem N                  hold one of the N permits of the semaphore NAME, instead of a lock\n"
 "  -h, --help\n\n"
 "The command finds DLOCK_NAME, DLOCK_SPACE and DLOCK_TOKEN in its environment. The exit code is its own;\n"
 "128+N: ended by signal N; 126, 127: it cannot be run, there is none; 75: the hold was lost.\n";
@@ -86,6 +87,15 @@ static bool code_parse(const char *text, int *ret)
 	return end != text && !*end && code >= 0 && code <= 255;
 }
 
+static bool permits_parse(const char *text, unsigned *ret)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	*ret = (unsigned)n;
+	return end != text && !*end && n >= 1 && n <= INT32_MAX;
+}
+
 /* Negative: go on. Otherwise an exit code. */
 static int option_take(int c, struct run *run, struct run_options *o)
 {
@@ -117,7 +127,8 @@ static int option_take(int c, struct run *run, struct run_options *o)
 	case 's':
 		return misused("shared locks are not in this release: -s", NULL);
 	case OPT_SEM:
-		return misused("semaphores are not in this release: --sem", NULL);
+		run->kind = RUN_SEM;
+		return permits_parse(optarg, &run->permits) ? -1 : misused("not a number of permits (1 to 2147483647):", optarg);
 	case OPT_ELECT:
 		return misused("elections are not in this release: --elect", NULL);
 	case 'h':
@@ -192,7 +203,8 @@ static int failed(const struct run *run, int error)
 {
 	switch (error) {
 	case EINVAL:
-		return say(run, "not a name (SPACE/NAME, or NAME)", EX_DATAERR);
+		return say(run, run->kind == RUN_SEM ? "not a name (SPACE/NAME, or NAME), or open elsewhere with another number of permits"
+						     : "not a name (SPACE/NAME, or NAME)", EX_DATAERR);
 	case ENAMETOOLONG:
 		return say(run, "too long: a space has up to 64 bytes, a name up to 255", EX_DATAERR);
 	case ENOTCONN: case EPIPE:       /* gone while it answered */

@@ -53,6 +53,7 @@ struct run_cgroup {
 
 enum run_kind {
 	RUN_LOCK,
+	RUN_SEM,
 };
 
 #define RUN_NAME_MAX (64 + 1 + 255 + 1)
@@ -65,6 +66,7 @@ struct run {
 	unsigned grace_ms;
 
 	enum run_kind kind;
+	unsigned permits;        /* RUN_SEM: that there are */
 	void *handle;            /* of that kind. The front's; the guard does not touch the library */
 	char full_name[RUN_NAME_MAX];    /* with the space */
 	uint64_t token;

@@ -71,10 +71,50 @@ static int lock_fd(struct run *run, int *ret)
 	return dlock_fd(run->handle, ret);
 }
 
+/* --- One of the permits of a semaphore --- */
+
+static int sem_open_as(struct run *run, const dlock_attr_t *attr)
+{
+	dlock_sem_t *s;
+	int r = dlock_sem_open(&s, run->name, run->permits, attr);
+
+	if (r == 0)
+		run->handle = s;
+	return r;
+}
+
+static int sem_take(struct run *run, const struct timespec *abs)
+{
+	return abs ? dlock_sem_clockwait(run->handle, CLOCK_MONOTONIC, abs) : dlock_sem_wait(run->handle);
+}
+
+static int sem_try(struct run *run)
+{
+	int r = dlock_sem_trywait(run->handle);
+
+	return r == EAGAIN ? EBUSY : r;
+}
+
+static int sem_check(struct run *run)
+{
+	return dlock_sem_check(run->handle);
+}
+
+static int sem_token(struct run *run, uint64_t *ret)
+{
+	return dlock_sem_token(run->handle, ret);
+}
+
+static int sem_give(struct run *run)
+{
+	return dlock_sem_post(run->handle);
+}
+
 /* --- Of whatever kind --- */
 
 static const struct hold_calls kinds[] = {
 	[RUN_LOCK] = { lock_open, lock_take, lock_try, lock_check, lock_token, lock_give, lock_fd },
+	[RUN_SEM] = { sem_open_as, sem_take, sem_try, sem_check, sem_token, sem_give, NULL },
 };
 
 static const struct hold_calls *calls(const struct run *run)

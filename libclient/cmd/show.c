@@ -25,6 +25,8 @@ static void show(struct json_object *name)
 	       shown, colour_off(COLOUR_BOLD), field_text(name, "kind"), field_text(name, "state"),
 	       opens, opens == 1 ? "process" : "processes");
 	free(shown);
+	if (field(name, "limit"))
+		printf("; %lld of %lld", field_number(name, "count"), field_number(name, "limit"));
 	if (field(name, "token"))
 		printf("; last token %lld", field_number(name, "token"));
 	if (field(name, "master"))

@@ -89,9 +89,10 @@ run 64 && run 64 a && run 64 -q a true && run 64 -w && run 64 -w soon a true && 
 	run 64 -E 256 a true && run 64 a -c && run 64 a -c true true && run 64 --grace x a true && run 65 a/ true &&
 	run 65 "$(printf 'n%.0s' {1..256})" true && run 0 --help && has -- --grace
 ok $? 'misuse ends with EX_USAGE, --help with 0'
-run 64 -s a true && says 'not in this release' && run 64 --sem 2 a true && says 'not in this release' &&
-	run 64 --elect a true && says 'not in this release'
-ok $? '-s, --sem and --elect are refused, with a word why'
+run 64 -s a true && says 'not in this release' && run 64 --elect a true && says 'not in this release'
+ok $? '-s and --elect are refused, with a word why'
+run 64 --sem 0 a true && says 'not a number of permits' && run 64 --sem 2147483648 a true && run 64 --sem 2x a true
+ok $? '--sem wants a number of permits that can be'
 
 # --- options ---
 
@@ -313,6 +314,21 @@ else
 	skip 'a control group of its own' 'none can be made here'
 fi
 [ -n "$cgroup" ] && [ -d "$cgroup" ] && rmdir "$cgroup" 2>/dev/null
+
+# --- permits of a semaphore ---
+
+hold sem --sem 2
+one=$holder
+hold sem --sem 2
+run 1 -n --sem 2 sem true && run 65 --sem 3 sem true && says 'another number'
+ok $? 'two runs hold the two permits of a semaphore, a third finds none, and a fourth is told that there are two'
+"$dlock" show sem >"$out" && has 'semaphore, held' && has '2 of 2'
+ok $? '... as dlock show says'
+kill -9 "$one"
+until_true "$dlock" run -n --sem 2 sem true 2>"$err" && run 1 -n --sem 1 one false
+ok $? 'when one is killed, its permit is free; a lock or another semaphore is not concerned'
+kill "$command" 2>/dev/null
+wait "$holder" "$one" 2>/dev/null
 
 daemon_stop
 echo "1..$n"
