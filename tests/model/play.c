@@ -25,7 +25,7 @@ struct key {
 	uint32_t used;                   /* bytes of its stack */
 	uint16_t role, round;
 };
-_Static_assert(sizeof(struct key) == 64, "no padding");
+_Static_assert(sizeof(struct key) == 88, "no padding");
 
 struct copy {
 	struct key key;

@@ -96,6 +96,7 @@ struct known {
 	uint64_t word, rest;             /* local variables that are still needed */
 	uint32_t fn;                     /* enum function */
 	uint32_t where;                  /* way through functions that are called from several places */
+	uint64_t more[3];                /* the memory of what a function keeps in a struct of its caller's */
 };
 
 extern struct known play_known;

@@ -1,0 +1,852 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Rounds of a barrier that its parties complete themselves, exhaustively: the functions of barrierword.h, unchanged, through every
+ * order in which three parties, the daemon and the kernel can act, with a death or a stop at any step.
+ *
+ * The judge sees each swap of the word, and believes nothing that the word says. In every world that can be reached:
+ *   - a round passes when exactly as many have come as there should be, with the AND of their votes, and breaks only if somebody
+ *     lost patience, asked for it, or died in it; whoever was in it is told that, and one party of each that passed is told that it is the
+ *     serial one;
+ *   - where nobody can take a step any more, and after a fault the daemon has looked once or twice, whoever lives and is not stopped is through, or waits in a round that is forming, for
+ *     others that live;
+ *   - from everywhere such an end can be reached: nobody goes round in circles.
+ *
+ * The second half breaks one rule at a time, and each must be found out. The words that lie between rounds and the daemon's
+ * bits are simpler than those of locks (test_lockword): a bell that has been set is heard, sooner or later.
+ */
+#include "play.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTIES 3u
+#define ROLES   (PARTIES + 1)
+#define DAEMON_ROLE PARTIES
+#define NOTES   1u
+#define CELL    (1 + NOTES)             /* the place of the first */
+#define STEPS_MAX 32u
+
+/* --- What can be asked of the world; play.c does not mind what the numbers mean --- */
+
+enum {
+	Q_LOAD, Q_STORE, Q_CAS, Q_WAKE, Q_RING, Q_WATCHED, Q_WATCH, Q_SLEEP, Q_NAP, Q_GUESS, Q_IDLE, Q_GONE, Q_TOLD, Q_END,
+};
+enum { SLEPT_WOKEN_, SLEPT_LATE_, SLEPT_AGAIN_ };
+enum { HEARS_BELL, HEARS_LOOK, HEARS_DEATH };
+
+static uint64_t the_word, the_notes[NOTES], the_cells[PARTIES];        /* never read: accesses go to the world */
+
+static unsigned place_of(const uint64_t *p)
+{
+	if (p == &the_word)
+		return 0;
+	return p >= the_cells && p < the_cells + PARTIES ? CELL + (unsigned)(p - the_cells) : 1 + (unsigned)(p - the_notes);
+}
+
+#define ask_do(kind, a, b, c) play_do((enum ask_kind)(kind), (a), (b), (c))
+
+static inline bool op_cas(const uint64_t *p, uint64_t *old, uint64_t new, unsigned line)
+{
+	struct answer r = play_do_at((enum ask_kind)Q_CAS, *old, new, place_of(p), line);
+
+	if (!r.yes)
+		*old = r.value;
+	return r.yes;
+}
+
+#define BARRIER_OPS
+#define BARRIER_NOTES NOTES
+#define BARRIER_LOAD(p) (ask_do(Q_LOAD, 0, 0, place_of(p)).value)
+#define BARRIER_STORE(p, v) ((void)ask_do(Q_STORE, (v), 0, place_of(p)))
+#define BARRIER_CAS(p, old, new) op_cas((p), (old), (new), __LINE__)
+#define BARRIER_WAKE(p) ((void)(p), (void)ask_do(Q_WAKE, 0, 0, 0))
+#include "proto/barrierword.h"
+
+/* --- Scenarios --- */
+
+enum slip {
+	SLIP_NONE, SLIP_NO_NOTE, SLIP_NO_SETTLE, SLIP_DROP_FIRST, SLIP_NO_SWEEP, SLIP_NO_CELL, SLIP_NO_WAKE, SLIP_NO_W,
+	SLIP_NO_RING, SLIP_NO_DEATH, SLIP_NO_BURIAL, SLIP_BLIND_LOOK, SLIP_NO_LOOK, SLIP_ANY_ROUND, SLIP_NO_RESCAN,
+};
+enum { FAULT_KILL = 1, FAULT_STOP = 2, FAULT_DAEMON = 4 };
+
+/* A letter for each call: w waits, n votes no, t loses patience at any moment, r resets. */
+struct scenario {
+	const char *title, *script[PARTIES];
+	uint8_t parties, faults, victims, looks, spurious;
+	bool noted;                      /* there is no room for a note from the beginning */
+	enum slip slip;
+};
+
+static const struct scenario *scenario;
+static const struct barrier_at at = { &the_word, the_notes };
+
+/* --- Players --- */
+
+/* What a party's functions keep between two steps is in play_known, and so told. */
+#define TURN ((struct barrier_turn *)(void *)play_known.more)
+
+static void ring(void)
+{
+	ask_do(Q_RING, 0, 0, 0);
+}
+
+static void told(enum barrier_verdict v, bool serial)
+{
+	ask_do(Q_TOLD, v, serial, 0);
+}
+
+/* 0: woken, or not asleep at all; else patience is lost. */
+static bool sleeps(bool timed)
+{
+	bool announced = scenario->slip == SLIP_NO_W;
+
+	if (announced)
+		TURN->word = BARRIER_LOAD(&the_word);
+	else
+		announced = barrier_announce(&at, TURN);
+	if (barrier_round(TURN->word) != TURN->round)
+		return false;
+	if (scenario->slip != SLIP_NO_RING && (!announced || !ask_do(Q_WATCHED, 0, 0, 0).value))
+		ring();
+	TURN->word = (uint32_t)TURN->word;
+	return ask_do(Q_SLEEP, TURN->word, timed, 0).value == SLEPT_LATE_;
+}
+
+static void nap(void)
+{
+	TURN->word = 0;
+	ring();
+	ask_do(Q_NAP, TURN->round, 0, 0);
+}
+
+/* Is it in a round now? */
+static bool comes(bool no, bool timed)
+{
+	enum barrier_come r;
+
+	play_known.fn = 1;
+	while ((r = barrier_come(&at, TURN, scenario->parties, no)) == BARRIER_FULL) {
+		if (timed && ask_do(Q_GUESS, 0, 0, 0).yes)
+			return false;
+		nap();
+	}
+	if (r == BARRIER_WAIT)
+		return true;
+	told(r == BARRIER_OPENED ? BARRIER_PASSED : BARRIER_VETOED, true);
+	return false;
+}
+
+static void waits(bool timed)
+{
+	enum barrier_verdict v;
+	bool late = false;
+
+	play_known.fn = 2;
+	while (!barrier_look(&at, TURN, &v)) {
+		if (!late) {
+			late = sleeps(timed);
+			play_known.where = (play_known.where & ~1u) | late;
+			continue;
+		}
+		if (scenario->slip == SLIP_ANY_ROUND)
+			TURN->round = barrier_round(BARRIER_LOAD(&the_word));
+		enum barrier_break b = barrier_break(&at, TURN);
+
+		if (b == BARRIER_BROKE) {
+			told(BARRIER_TIMED_OUT, false);
+			return;
+		}
+		if (b == BARRIER_NO_ROOM)
+			nap();
+	}
+	told(v, false);
+}
+
+static void resets(void)
+{
+	play_known.fn = 3;
+	TURN->word = BARRIER_LOAD(&the_word);
+	TURN->round = barrier_round(TURN->word);
+	while (barrier_break(&at, TURN) == BARRIER_NO_ROOM)
+		nap();
+}
+
+static void party(unsigned role, unsigned unused)
+{
+	const char *script = scenario->script[role];
+
+	(void)unused;
+	for (unsigned i = 0; script[i]; i++) {
+		play_known = (struct known){ .where = i << 1 };
+		TURN->cell = &the_cells[role];
+		if (script[i] == 'r') {
+			resets();
+			continue;
+		}
+		if (comes(script[i] == 'n', script[i] == 't'))
+			waits(script[i] == 't');
+		play_known.where = i << 1;
+		play_known.fn = 4;
+		TURN->word = TURN->round = 0;
+		barrier_leave(TURN);
+	}
+	play_known = (struct known){ 0 };
+	ask_do(Q_END, 0, 0, 0);
+}
+
+static void sweep(void)
+{
+	if (scenario->slip == SLIP_NO_SWEEP)
+		return;
+	for (unsigned i = 0; i < NOTES; i++) {
+		play_known.word = i << 4;
+		uint64_t note = BARRIER_LOAD(&the_notes[i]);
+
+		play_known.word = i << 4 | note << 8;
+		if (!note)
+			continue;
+		if (scenario->slip == SLIP_DROP_FIRST)
+			barrier_note_drop(&the_notes[i], note);
+		for (unsigned k = 0; k < PARTIES && scenario->slip != SLIP_NO_SETTLE; k++) {
+			play_known.word = k | i << 4 | note << 8;
+			barrier_cell_settle(&the_cells[k], note);
+		}
+		if (scenario->slip != SLIP_DROP_FIRST)
+			barrier_note_drop(&the_notes[i], note);
+	}
+	play_known.word = 0;
+}
+
+static void watch_set(bool to)
+{
+	ask_do(Q_WATCH, to, 0, 0);
+}
+
+/* play_known.rest: whether it watches, and the round of the last look. */
+static void watch(void)
+{
+	if (play_known.rest & 1)
+		return;
+	watch_set(true);
+	play_known.rest = 1 | barrier_round(BARRIER_LOAD(&the_word)) << 1;
+	BARRIER_WAKE(&the_word);
+}
+
+static void look(void)
+{
+	uint64_t round = barrier_round(BARRIER_LOAD(&the_word));
+	bool moved = round != play_known.rest >> 1;
+
+	play_known.rest = 1 | round << 1;
+	if (moved && scenario->slip != SLIP_BLIND_LOOK)
+		BARRIER_WAKE(&the_word);
+	play_known.word = 1;
+	if (barrier_watch(&at))
+		return;
+	play_known.word = 2;
+	watch_set(false);
+	if (scenario->slip != SLIP_NO_LOOK && barrier_watch(&at))
+		watch_set(true);
+	else
+		play_known.rest = 0;
+}
+
+static void bury(unsigned client)
+{
+	play_known.where = client + 1;
+	TURN->cell = &the_cells[client];
+	uint64_t c = BARRIER_LOAD(TURN->cell);
+
+	TURN->round = barrier_cell_round(c);
+	if (barrier_cell_state(c) == BARRIER_HERE && scenario->slip != SLIP_NO_BURIAL)
+		while (barrier_break(&at, TURN) == BARRIER_NO_ROOM)
+			sweep();
+	BARRIER_WAKE(&the_word);
+	BARRIER_STORE(TURN->cell, 0);
+	play_known = (struct known){ .rest = play_known.rest, .fn = play_known.fn };
+}
+
+static void heed(void)
+{
+	sweep();
+	if (BARRIER_LOAD(&the_word) & BARRIER_W)
+		watch();
+	else
+		BARRIER_WAKE(&the_word);
+}
+
+static void start_again(void)
+{
+	if (scenario->slip == SLIP_NO_RESCAN)
+		return;
+	play_known.fn = 4;
+	for (unsigned i = 0; i < PARTIES; i++) {
+		play_known.where = i + 1;
+		if (ask_do(Q_GONE, i, 0, 0).value)
+			bury(i);
+	}
+	play_known = (struct known){ .fn = 4 };
+	sweep();
+	watch();
+}
+
+static void serve(unsigned role, unsigned again)
+{
+	(void)role;
+	if (again)
+		start_again();
+	for (;;) {
+		play_known = (struct known){ .rest = play_known.rest };
+		uint64_t event = ask_do(Q_IDLE, play_known.rest & 1, 0, 0).value;
+
+		play_known.fn = event < HEARS_DEATH ? (uint32_t)event + 1 : 3;
+		if (event == HEARS_BELL)
+			heed();
+		else if (event == HEARS_LOOK)
+			look();
+		else
+			bury((unsigned)event - HEARS_DEATH);
+	}
+}
+
+/* --- The world and its judge --- */
+
+enum { DUE_NONE, DUE_WAITING, DUE_PASSED, DUE_VETOED, DUE_BROKEN, DUE_SERIAL = 8, DUE_MINE = 16 };
+
+struct world {
+	uint64_t place[CELL + PARTIES];  /* the word, then notes, then cells */
+	uint32_t who[ROLES];             /* number of the player; 0: dead */
+	uint8_t asleep, dead, stopped, death;    /* bit of a role; death: of which the daemon has yet to hear */
+	uint8_t bell, watched, faults, looks, rescues, spurious;
+	uint8_t no;                      /* who has come to this round with a no */
+	uint8_t due[PARTIES];            /* what each is to be told */
+};
+
+static const char *wrong;
+
+static void judge_ends(struct world *w, unsigned role, uint64_t old, uint64_t new)
+{
+	unsigned counted = 0;
+	bool veto = w->no;
+	enum barrier_verdict v = barrier_before(new);
+
+	for (unsigned i = 0; i < PARTIES; i++)
+		counted += w->due[i] == DUE_WAITING;
+	if (v == BARRIER_BROKEN) {
+		bool may = false;
+
+		if (role == DAEMON_ROLE) {
+			for (unsigned i = 0; i < PARTIES; i++)
+				may |= (w->dead >> i & 1) && w->place[CELL + i] == barrier_cell(BARRIER_HERE, barrier_round(old));
+		} else {
+			may = strpbrk(scenario->script[role], "tr");
+		}
+		if (!may || !counted)
+			wrong = "a round breaks for no reason";
+	} else {
+		if (counted + 1 != scenario->parties || role == DAEMON_ROLE)
+			wrong = "a round passes with another number of parties";
+		if ((v == BARRIER_VETOED) != veto)
+			wrong = "a round's verdict is not what its parties voted";
+	}
+	for (unsigned i = 0; i < PARTIES; i++)
+		if (w->due[i] == DUE_WAITING)
+			w->due[i] = (uint8_t)(DUE_PASSED + v);
+	if (role < PARTIES && v != BARRIER_BROKEN)
+		w->due[role] = (uint8_t)((DUE_PASSED + v) | DUE_SERIAL);
+	else if (role < PARTIES && w->due[role] == DUE_BROKEN)
+		w->due[role] |= DUE_MINE;
+	w->no = 0;
+}
+
+/* Which call of its script a party is in. */
+static char letter_of(const struct world *w, unsigned role);
+
+static void judge_swap(struct world *w, unsigned role, uint64_t old, uint64_t new)
+{
+	bool ends = barrier_round(old) != barrier_round(new);
+	bool comes_ = barrier_arrived(new) > barrier_arrived(old) || (ends && barrier_before(new) != BARRIER_BROKEN);
+
+	if (comes_ && role < PARTIES) {
+		if (w->due[role] != DUE_NONE)
+			wrong = "a party comes twice";
+		if (letter_of(w, role) == 'n')
+			w->no |= (uint8_t)(1 << role);
+	}
+	if (ends)
+		judge_ends(w, role, old, new);
+	else if (comes_)
+		w->due[role] = DUE_WAITING;
+}
+
+static void judge_told(struct world *w, unsigned role, enum barrier_verdict v, bool serial)
+{
+	static const uint8_t due_of[] = { [BARRIER_PASSED] = DUE_PASSED, [BARRIER_VETOED] = DUE_VETOED, [BARRIER_BROKEN] = DUE_BROKEN,
+					  [BARRIER_TIMED_OUT] = DUE_BROKEN | DUE_MINE };
+
+	if (w->due[role] != (due_of[v] | (serial ? DUE_SERIAL : 0)))
+		wrong = "a party is told something else than what became of its round";
+	w->due[role] = DUE_NONE;
+}
+
+static struct known *known_of(uint32_t player)
+{
+	return (struct known *)((const char *)play_ask(player) + sizeof(struct ask));
+}
+
+static char letter_of(const struct world *w, unsigned role)
+{
+	return scenario->script[role][known_of(w->who[role])->where >> 1];
+}
+
+static void answer(struct world *w, unsigned role, uint64_t value, bool yes)
+{
+	w->who[role] = play_answer(w->who[role], (struct answer){ value, yes });
+	for (const struct ask *a = play_ask(w->who[role]); a->kind == Q_TOLD; a = play_ask(w->who[role])) {
+		judge_told(w, role, (enum barrier_verdict)a->a, a->b);
+		w->who[role] = play_answer(w->who[role], (struct answer){ 0, false });
+	}
+}
+
+static void wake_all(struct world *w)
+{
+	uint8_t asleep = w->asleep;
+
+	w->asleep = 0;
+	for (unsigned i = 0; i < PARTIES; i++)
+		if (asleep >> i & 1)
+			answer(w, i, SLEPT_WOKEN_, false);
+}
+
+static bool swallowed(const struct world *w, unsigned role, const struct ask *a)
+{
+	(void)w;
+	return role != DAEMON_ROLE && scenario->slip == SLIP_NO_NOTE && a->kind == Q_CAS && a->c >= 1 && a->c <= NOTES;
+}
+
+/* The one step that its question is; false: it has to wait. */
+static bool act(struct world *w, unsigned role)
+{
+	const struct ask a = *play_ask(w->who[role]);
+
+	switch (a.kind) {
+	case Q_LOAD:
+		answer(w, role, w->place[a.c], false);
+		return true;
+	case Q_STORE:
+		if (!(scenario->slip == SLIP_NO_CELL && barrier_cell_state(a.a) == BARRIER_HERE))
+			w->place[a.c] = a.a;
+		answer(w, role, 0, false);
+		return true;
+	case Q_CAS: {
+		uint64_t was = w->place[a.c];
+		bool yes = was == a.a;
+
+		if (swallowed(w, role, &a)) {
+			answer(w, role, 0, true);
+			return true;
+		}
+		if (yes && a.c == 0)
+			judge_swap(w, role, a.a, a.b);
+		if (yes)
+			w->place[a.c] = a.b;
+		answer(w, role, yes ? 0 : was, yes);
+		return true;
+	}
+	case Q_WAKE:
+		answer(w, role, 0, false);
+		if (scenario->slip != SLIP_NO_WAKE || role == DAEMON_ROLE)
+			wake_all(w);
+		return true;
+	case Q_RING:
+		w->bell = 1;
+		answer(w, role, 0, false);
+		return true;
+	case Q_WATCHED:
+		answer(w, role, w->watched, false);
+		return true;
+	case Q_WATCH:
+		w->watched = (uint8_t)a.a;
+		answer(w, role, 0, false);
+		return true;
+	case Q_SLEEP:
+		if (w->asleep >> role & 1)
+			return false;
+		if ((uint32_t)w->place[0] == (uint32_t)a.a)
+			w->asleep |= (uint8_t)(1 << role);
+		else
+			answer(w, role, SLEPT_AGAIN_, false);
+		return true;
+	case Q_NAP: {
+		bool room = barrier_round(w->place[0]) != a.a;
+
+		for (unsigned i = 0; i < NOTES; i++)
+			room |= !w->place[1 + i];
+		if (room)
+			answer(w, role, 0, false);
+		return room;
+	}
+	case Q_GONE:
+		answer(w, role, w->dead >> a.a & 1, false);
+		w->death &= (uint8_t)~(1 << a.a);
+		return true;
+	default:
+		return false;
+	}
+}
+
+struct step {
+	struct world to;
+	unsigned role;
+	const char *what;
+};
+
+static struct step *step_add(struct step *v, unsigned *n, const struct world *w, unsigned role, const char *what)
+{
+	struct step *s = &v[(*n)++];
+
+	assert(*n <= STEPS_MAX);
+	s->to = *w;
+	s->role = role;
+	s->what = what;
+	return s;
+}
+
+static bool moves(const struct world *w, unsigned role)
+{
+	return w->who[role] && !((w->dead | w->stopped) >> role & 1);
+}
+
+static void party_steps(const struct world *w, unsigned role, struct step *v, unsigned *n)
+{
+	const struct ask *a = play_ask(w->who[role]);
+	struct step *s;
+
+	if (a->kind == Q_GUESS) {
+		answer(&step_add(v, n, w, role, "has patience")->to, role, 0, false);
+		answer(&step_add(v, n, w, role, "loses patience")->to, role, 0, true);
+		return;
+	}
+	s = step_add(v, n, w, role, NULL);
+	if (!act(&s->to, role))
+		(*n)--;
+	if (a->kind == Q_SLEEP && (w->asleep >> role & 1)) {
+		if (a->b) {
+			s = step_add(v, n, w, role, "its time is over");
+			s->to.asleep &= (uint8_t)~(1 << role);
+			answer(&s->to, role, SLEPT_LATE_, false);
+		}
+		if (w->spurious < scenario->spurious) {
+			s = step_add(v, n, w, role, "wakes up for no reason");
+			s->to.asleep &= (uint8_t)~(1 << role);
+			s->to.spurious++;
+			answer(&s->to, role, SLEPT_WOKEN_, false);
+		}
+	}
+}
+
+static void fault_steps(const struct world *w, struct step *v, unsigned *n)
+{
+	if (w->faults)
+		return;
+	for (unsigned i = 0; i < scenario->victims; i++) {
+		if (!moves(w, i) || play_ask(w->who[i])->kind == Q_END)
+			continue;
+		if (scenario->faults & FAULT_KILL) {
+			struct world *t = &step_add(v, n, w, i, "is killed")->to;
+
+			t->faults = 1;
+			t->dead |= (uint8_t)(1 << i);
+			t->death |= (uint8_t)(1 << i);
+			t->asleep &= (uint8_t)~(1 << i);
+			t->who[i] = 0;
+		}
+		if (scenario->faults & FAULT_STOP) {
+			struct world *t = &step_add(v, n, w, i, "is stopped")->to;
+
+			t->faults = 1;
+			t->stopped |= (uint8_t)(1 << i);
+		}
+	}
+	if (scenario->faults & FAULT_DAEMON) {
+		struct world *t = &step_add(v, n, w, DAEMON_ROLE, "is killed, and starts again")->to;
+
+		t->faults = 1;
+		t->who[DAEMON_ROLE] = play_start(DAEMON_ROLE, 1, serve);
+	}
+}
+
+static void daemon_steps(const struct world *w, struct step *v, unsigned *n, bool rest)
+{
+	const struct ask *a = play_ask(w->who[DAEMON_ROLE]);
+	struct step *s;
+
+	if (a->kind != Q_IDLE) {
+		s = step_add(v, n, w, DAEMON_ROLE, NULL);
+		if (!act(&s->to, DAEMON_ROLE))
+			(*n)--;
+		return;
+	}
+	if (w->bell) {
+		s = step_add(v, n, w, DAEMON_ROLE, "hears the bell");
+		s->to.bell = 0;
+		answer(&s->to, DAEMON_ROLE, HEARS_BELL, false);
+	}
+	for (unsigned i = 0; i < PARTIES && scenario->slip != SLIP_NO_DEATH; i++)
+		if (w->death >> i & 1) {
+			s = step_add(v, n, w, DAEMON_ROLE, "hears of a death");
+			s->to.death &= (uint8_t)~(1 << i);
+			answer(&s->to, DAEMON_ROLE, HEARS_DEATH + i, false);
+		}
+	if (a->a && (w->looks < scenario->looks || (rest && w->faults && w->asleep && !*n && w->rescues < 2))) {
+		s = step_add(v, n, w, DAEMON_ROLE, "looks");
+		if (w->looks < scenario->looks)
+			s->to.looks++;
+		else
+			s->to.rescues++;
+		answer(&s->to, DAEMON_ROLE, HEARS_LOOK, false);
+	}
+}
+
+/* Nobody can take a step. Is everybody where he may be? */
+static bool good_end(const struct world *w)
+{
+	for (unsigned i = 0; i < PARTIES; i++) {
+		if ((w->dead >> i & 1) && w->due[i] == DUE_WAITING)
+			return false;
+		if (moves(w, i) && play_ask(w->who[i])->kind != Q_END && !((w->asleep >> i & 1) && w->due[i] == DUE_WAITING))
+			return false;
+	}
+	return true;
+}
+
+static unsigned steps_of(const struct world *w, struct step *v)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < PARTIES; i++)
+		if (moves(w, i))
+			party_steps(w, i, v, &n);
+	daemon_steps(w, v, &n, !n);
+	return n;
+}
+
+/* --- Walking --- */
+
+static struct world *worlds;
+static uint32_t *parent, *places, n_worlds, cap_worlds, n_places, *edge, n_edges, cap_edges;
+static uint8_t *good;
+
+static void *grown(void *p, size_t n)
+{
+	p = realloc(p, n);
+	if (!p)
+		exit(1);
+	return p;
+}
+
+static uint64_t hash_of(const struct world *w)
+{
+	const unsigned char *p = (const unsigned char *)w;
+	uint64_t h = 0, part;
+
+	for (size_t i = 0; i + 8 <= sizeof *w; i += 8) {
+		memcpy(&part, p + i, 8);
+		h = (h ^ part) * UINT64_C(0x9e3779b97f4a7c15);
+		h ^= h >> 29;
+	}
+	return h;
+}
+
+static uint32_t *place_of_world(const struct world *w)
+{
+	uint32_t i = (uint32_t)hash_of(w) & (n_places - 1);
+
+	while (places[i] && memcmp(&worlds[places[i] - 1], w, sizeof *w))
+		i = (i + 1) & (n_places - 1);
+	return &places[i];
+}
+
+static uint32_t number_of(const struct world *w, uint32_t from)
+{
+	uint32_t *p;
+
+	if (n_worlds == cap_worlds) {
+		cap_worlds = cap_worlds ? 2 * cap_worlds : 1 << 14;
+		worlds = grown(worlds, cap_worlds * sizeof *worlds);
+		parent = grown(parent, cap_worlds * sizeof *parent);
+		n_places = 4 * cap_worlds;
+		free(places);
+		places = calloc(n_places, sizeof *places);
+		for (uint32_t i = 0; places && i < n_worlds; i++)
+			*place_of_world(&worlds[i]) = i + 1;
+	}
+	p = place_of_world(w);
+	if (!*p) {
+		worlds[n_worlds] = *w;
+		parent[n_worlds] = from;
+		*p = ++n_worlds;
+	}
+	return *p - 1;
+}
+
+static void edge_add(uint32_t from, uint32_t to)
+{
+	if (n_edges + 2 > cap_edges) {
+		cap_edges = cap_edges ? 2 * cap_edges : 1 << 16;
+		edge = grown(edge, cap_edges * sizeof *edge);
+	}
+	edge[n_edges++] = from;
+	edge[n_edges++] = to;
+}
+
+/* A good end can be reached from everywhere, or *ret is from where not. */
+static bool all_end(uint32_t *ret)
+{
+	bool more = true;
+
+	while (more) {
+		more = false;
+		for (uint32_t i = n_edges; i; i -= 2)
+			if (good[edge[i - 1]] && !good[edge[i - 2]]) {
+				good[edge[i - 2]] = 1;
+				more = true;
+			}
+	}
+	for (*ret = 0; *ret < n_worlds; ++*ret)
+		if (!good[*ret])
+			return false;
+	return true;
+}
+
+static void tell_way(uint32_t to)
+{
+	static const char *const names[] = { "load", "store", "swap", "wake", "ring", "watched?", "watch", "sleep", "nap", "guess", "idle",
+					     "gone?", "told", "end" };
+	uint32_t way[512], n = 0;
+
+	for (uint32_t i = to; i != UINT32_MAX && n < 512; i = parent[i])
+		way[n++] = i;
+	while (n-- > 1) {
+		struct step v[STEPS_MAX];
+		unsigned k, m = steps_of(&worlds[way[n]], v);
+
+		fault_steps(&worlds[way[n]], v, &m);
+		for (k = 0; k < m && memcmp(&v[k].to, &worlds[way[n - 1]], sizeof v[k].to); k++)
+			;
+		const struct ask *a = k < m && worlds[way[n]].who[v[k].role] ? play_ask(worlds[way[n]].who[v[k].role]) : NULL;
+		const struct world *t = &worlds[way[n - 1]];
+
+		printf("# %c %-8s %2u %llx %llx: word %llx note %llx cells %llx %llx %llx\n", k < m ? "123D"[v[k].role] : '?',
+		       k < m && v[k].what ? v[k].what : a ? names[a->kind] : "?", a ? a->c : 0, a ? (unsigned long long)a->a : 0,
+		       a ? (unsigned long long)a->b : 0, (unsigned long long)t->place[0], (unsigned long long)t->place[1],
+		       (unsigned long long)t->place[CELL], (unsigned long long)t->place[CELL + 1], (unsigned long long)t->place[CELL + 2]);
+	}
+}
+
+static const char *explore(const struct scenario *s, bool tell)
+{
+	struct world begin;
+	uint32_t bad = UINT32_MAX;
+
+	scenario = s;
+	wrong = NULL;
+	n_worlds = n_edges = cap_worlds = 0;
+	play_reset();
+	memset(&begin, 0, sizeof begin);
+	begin.place[0] = BARRIER_L | UINT64_C(5) << BARRIER_ROUND_SHIFT;
+	begin.place[1] = s->noted ? barrier_note(3, BARRIER_BROKEN) : 0;
+	for (unsigned i = 0; i < PARTIES; i++)
+		begin.who[i] = play_start(i, 0, party);
+	begin.who[DAEMON_ROLE] = play_start(DAEMON_ROLE, 0, serve);
+	number_of(&begin, UINT32_MAX);
+	good = NULL;
+	for (uint32_t i = 0; i < n_worlds && !wrong; i++) {
+		struct step v[STEPS_MAX];
+		struct world w = worlds[i];
+		unsigned n = steps_of(&w, v);
+
+		good = i & (i - 1) ? good : grown(good, i ? 2 * (size_t)i : 1);
+		good[i] = !n;
+		if (!n && !good_end(&w))
+			wrong = "somebody waits for ever";
+		fault_steps(&w, v, &n);
+		if (wrong)
+			bad = i;
+		for (unsigned k = 0; k < n && !(wrong && bad == UINT32_MAX); k++)
+			edge_add(i, number_of(&v[k].to, i));
+		if (wrong && bad == UINT32_MAX)
+			bad = i;
+	}
+	if (!wrong && !all_end(&bad))
+		wrong = "they go round in a circle";
+	if (wrong && tell)
+		tell_way(bad);
+	free(good);
+	return wrong;
+}
+
+#define PLAY(text, one, two, three, n, ...) { .title = text, .script = { one, two, three }, .parties = n, __VA_ARGS__ }
+
+static const struct scenario scenarios[] = {
+	PLAY("three parties, one round", "w", "w", "w", 3, .spurious = 1),
+	PLAY("two parties, two rounds", "ww", "ww", "", 2, .looks = 1),
+	PLAY("two at a time, and who is too many waits for the next round", "w", "ww", "w", 2, .looks = 0),
+	PLAY("votes", "nw", "wn", "", 2, .looks = 0),
+	PLAY("two who veto, round after round, beside one that has its own time", "w", "nn", "n", 2, .noted = true),
+	PLAY("one may lose patience", "t", "w", "w", 3, .looks = 0),
+	PLAY("two may lose patience", "tt", "t", "", 2, .looks = 0),
+	PLAY("resets, again and again, beside one that sleeps", "w", "trr", "", 3, .looks = 0),
+	PLAY("a party is killed, the others go on", "w", "w", "w", 2, .faults = FAULT_KILL, .victims = 1),
+	PLAY("a party of two is killed, and vetoed before", "nw", "ww", "", 2, .faults = FAULT_KILL, .victims = 2),
+	PLAY("a party of three is killed", "w", "w", "w", 3, .faults = FAULT_KILL, .victims = 1),
+	PLAY("one of those who wait for a third is killed", "w", "w", "", 3, .faults = FAULT_KILL, .victims = 1, .looks = 1),
+	PLAY("a party is stopped, the others go on", "w", "w", "w", 2, .faults = FAULT_STOP, .victims = 1, .looks = 1),
+	PLAY("a party of two is stopped", "nw", "ww", "", 2, .faults = FAULT_STOP, .victims = 2, .looks = 1),
+	PLAY("one that may lose patience is stopped", "tt", "w", "", 2, .faults = FAULT_STOP, .victims = 2),
+	PLAY("the daemon is killed while they veto", "w", "nn", "n", 2, .faults = FAULT_DAEMON, .noted = true),
+	PLAY("the daemon is killed", "w", "t", "w", 2, .faults = FAULT_DAEMON),
+};
+
+static const struct scenario broken[] = {
+	PLAY("nothing is noted", "w", "nn", "n", 2, .noted = true, .slip = SLIP_NO_NOTE),
+	PLAY("a note is dropped, and nobody told", "w", "nn", "n", 2, .noted = true, .slip = SLIP_NO_SETTLE),
+	PLAY("a note is dropped before it is told", "w", "nn", "n", 2, .noted = true, .slip = SLIP_DROP_FIRST),
+	PLAY("the daemon makes no room", "w", "nn", "n", 2, .noted = true, .slip = SLIP_NO_SWEEP),
+	PLAY("a cell does not say that its party comes", "w", "w", "", 3, .faults = FAULT_KILL, .victims = 1, .slip = SLIP_NO_CELL),
+	PLAY("who opens the round wakes nobody, and nobody looks", "w", "w", "", 2, .slip = SLIP_NO_WAKE),
+	PLAY("who sleeps does not ring, and one is stopped", "w", "w", "w", 3, .faults = FAULT_STOP, .victims = 1, .slip = SLIP_NO_RING),
+	PLAY("who sleeps does not say so", "w", "w", "", 2, .slip = SLIP_NO_W),
+	PLAY("the daemon hears of no death", "w", "w", "", 3, .faults = FAULT_KILL, .victims = 1, .slip = SLIP_NO_DEATH),
+	PLAY("it breaks no round", "w", "w", "", 3, .faults = FAULT_KILL, .victims = 1, .slip = SLIP_NO_BURIAL),
+	PLAY("it looks at W alone", "w", "w", "w", 2, .faults = FAULT_STOP, .victims = 1, .slip = SLIP_BLIND_LOOK),
+	PLAY("it drops the word without another look", "w", "ww", "w", 2, .faults = FAULT_STOP, .victims = 1, .looks = 1, .slip = SLIP_NO_LOOK),
+	PLAY("who gives up breaks whatever round there is", "t", "w", "w", 2, .slip = SLIP_ANY_ROUND),
+	PLAY("a daemon that starts again does not look at everything", "w", "nn", "n", 2, .faults = FAULT_DAEMON, .noted = true, .slip = SLIP_NO_RESCAN),
+};
+
+int main(int argc, char **argv)
+{
+	unsigned only = argc > 1 ? (unsigned)atoi(argv[1]) : 0, number = 0, failed = 0;
+	const size_t n = sizeof scenarios / sizeof *scenarios, m = sizeof broken / sizeof *broken;
+
+	for (size_t i = 0; i < n + m; i++) {
+		const struct scenario *s = i < n ? &scenarios[i] : &broken[i - n];
+		const char *r;
+		bool fine;
+
+		if (only && only != ++number)
+			continue;
+		r = explore(s, only || i < n);
+		fine = !r == (i < n);
+		failed += !fine;
+		printf("%sok %zu - %s%s (%s%s%u worlds)\n", fine ? "" : "not ", i + 1, i < n ? "" : "found out: ", s->title, r ? r : "", r ? ", " : "",
+		       n_worlds);
+		fflush(stdout);
+	}
+	printf("1..%zu\n", only ? 1 : n + m);
+	return failed != 0;
+}
