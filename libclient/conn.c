@@ -25,13 +25,10 @@
 #define SLICE_NS   UINT64_C(50000000)
 #define CLOSE_NS   UINT64_C(1000000000)
 
-#define OWED_MAX   16
+#define UNHEARD_MAX 16
 
-/*
- * Nobody waits for the answer to a CLOSE: it is read before that of the next request. Until then the close is kept, since it may
- * have to be said again on another socket.
- */
-struct owed_close {
+/* A DROP has no answer. It is kept until that of a later request shows that it was heard: it may have to be said again on another socket. */
+struct unheard {
 	uint32_t number, slot;
 };
 
@@ -52,8 +49,9 @@ static struct {
 	int anchor_fd;                   /* kept for dlock_internal_inherit() only */
 	bool inherit;
 	struct late_close *late;
-	struct owed_close owed[OWED_MAX];        /* answers come in this order */
-	unsigned n_owed;
+	struct unheard unheard[UNHEARD_MAX];
+	unsigned n_unheard;
+	bool drops;                      /* the daemon knows DROP */
 	char *path;
 } conn = { .fd = -1, .anchor_fd = -1 };
 
@@ -152,9 +150,9 @@ static void socket_drop(void)
 	if (socket_is_ours())
 		close(conn.fd);
 	__atomic_store_n(&conn.fd, -1, __ATOMIC_RELEASE);
-	while (conn.n_owed) {
-		conn.n_owed--;
-		late_add(conn.owed[conn.n_owed].number, conn.owed[conn.n_owed].slot);
+	while (conn.n_unheard) {
+		conn.n_unheard--;
+		late_add(conn.unheard[conn.n_unheard].number, conn.unheard[conn.n_unheard].slot);
 	}
 }
 
@@ -171,7 +169,7 @@ static void late_drop(void)
 void conn_child(void)
 {
 	attach = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	conn.n_owed = 0;                 /* the parent's, as is `late` */
+	conn.n_unheard = 0;              /* the parent's, as is `late` */
 	socket_drop();
 	conn.client = 0;
 	conn.nonce[0] = conn.nonce[1] = 0;
@@ -290,6 +288,7 @@ static int welcome(struct packet *p, uint64_t asked_ns)
 		return -ENOTSUP;         /* a time namespace with an offset */
 	if (p->fds != (resumed ? 1 : 2))
 		return -EPROTO;
+	conn.drops = w->minor >= 3;
 	r = page_map(p->fd[0]);
 	if (r < 0 || resumed)
 		return r;
@@ -377,34 +376,17 @@ static int answer(struct packet *ret, const struct limit *limit)
 	return r;
 }
 
-static int answers_owed(const struct limit *limit)
-{
-	struct packet p;
-
-	while (conn.n_owed) {
-		int r = wire_receive(conn.fd, &p);       /* most are there already */
-
-		if (r == -EAGAIN)
-			r = answer(&p, limit);
-		if (r < 0)
-			return r;
-		packet_done(&p);
-		memmove(&conn.owed[0], &conn.owed[1], --conn.n_owed * sizeof conn.owed[0]);
-	}
-	return 0;
-}
-
 /* One request and its answer on the socket as it is. After any failure answers and requests may be out of step. */
 static int request_once(const void *request, size_t n, const struct limit *limit, struct packet *ret)
 {
 	int r = wire_send(conn.fd, request, n, limit);
 
 	if (r == 0)
-		r = answers_owed(limit);
-	if (r == 0)
 		r = answer(ret, limit);
 	if (r < 0)
 		socket_drop();
+	else
+		conn.n_unheard = 0;      /* all that was said before it was heard before it */
 	return r;
 }
 
@@ -509,10 +491,12 @@ static bool is_for_later(int error)
 static bool close_unanswered(const struct attach_close *m)
 {
 	const struct limit now = { .clock = limit_none.clock, .until_ns = 1 };
+	const struct attach_close drop = { { ATTACH_DROP, sizeof drop, 0 }, m->space, m->slot };
 
-	if (conn.n_owed == OWED_MAX || conn.late || !socket_is_ours() || wire_send(conn.fd, m, sizeof *m, &now) < 0)
+	if (!conn.drops || conn.n_unheard == UNHEARD_MAX || conn.late || !socket_is_ours() ||
+	    wire_send(conn.fd, &drop, sizeof drop, &now) < 0)
 		return false;
-	conn.owed[conn.n_owed++] = (struct owed_close){ m->space, m->slot };
+	conn.unheard[conn.n_unheard++] = (struct unheard){ m->space, m->slot };
 	return true;
 }
 
@@ -590,7 +574,7 @@ int conn_check(const struct limit *limit)
 {
 	char byte;
 
-	if (socket_is_ours() && answers_owed(limit) == 0 && recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+	if (socket_is_ours() && recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
 		return 0;
 	socket_drop();
 	return conn_ready(limit);

@@ -48,7 +48,7 @@ uint64_t space_newest(const char *name, size_t len)
 {
 	const struct space *s = space_first(name, len);
 
-	return s && bell_good(s) ? s->generation : 0;
+	return s ? s->generation : 0;
 }
 
 static bool head_good(const struct seg_head *h, uint64_t generation)
@@ -130,6 +130,8 @@ static int space_map(const char *name, size_t len, uint64_t generation, int segm
 
 static int bell_set(struct space *s, int fd)
 {
+	if (fd < 0 && s->bell >= 0)
+		return 0;                /* that it is there still is looked at before it is rung */
 	if (bell_good(s)) {
 		if (fd >= 0)
 			close(fd);

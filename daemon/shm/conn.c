@@ -182,6 +182,15 @@ static void conn_close(struct conn *c, const struct attach_close *m)
 	conn_done(c, s ? client_close(c->client, c->shm, s, m->slot) : -EINVAL);
 }
 
+/* One that is not open: it may be said again after the answer to a CLOSE got lost. */
+static void conn_drop(struct conn *c, const struct attach_close *m)
+{
+	struct space *s = conn_space(c, m->space);
+
+	if (s)
+		client_close(c->client, c->shm, s, m->slot);
+}
+
 static void conn_hint(struct conn *c, const struct attach_hint *m)
 {
 	struct attach_head h = { ATTACH_DONE, sizeof h, 0 };
@@ -260,6 +269,11 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		if (n != sizeof m.close)
 			goto bad;
 		conn_close(c, &m.close);
+		return;
+	case ATTACH_DROP:
+		if (n != sizeof m.close)
+			goto bad;
+		conn_drop(c, &m.close);
 		return;
 	case ATTACH_HINT:
 		if (n != sizeof m.hint)

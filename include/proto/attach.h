@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The attach protocol, between a client and its node's daemon over RUN/dlockd.sock
- * (SOCK_SEQPACKET): one packet a message, one answer a request, in order. Fixed-width
+ * (SOCK_SEQPACKET): one packet a message, one answer a request, but for DROP, in order. Fixed-width
  * little-endian types; every packet begins with struct attach_head, and its length is exact.
  *
  *   client                          daemon
@@ -13,6 +13,7 @@
  *                               <-  OPENED slot, account [+ segment, bell]
  *   CLOSE space, slot           ->
  *                               <-  DONE
+ *   DROP space, slot            ->                        closes too, and has no answer
  *   HINT space, slot            ->
  *                               <-  DONE + FIFO
  *   ONLOSS space, slot, signal  ->                        sent to the process when a hold of it is lost
@@ -39,7 +40,7 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   2               /* 1: ONLOSS. 2: kinds, VALUE */
+#define ATTACH_MINOR   3               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP */
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u
@@ -58,6 +59,7 @@ enum attach_op {
 	ATTACH_VALUE,
 	ATTACH_READER,
 	ATTACH_LINE,
+	ATTACH_DROP,                     /* as CLOSE, but not answered */
 };
 
 struct attach_head {

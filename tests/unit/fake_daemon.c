@@ -262,7 +262,8 @@ static void do_close(struct fake *f, int i, const struct attach_close *m)
 			a.error = 0;
 		}
 	}
-	answer(f, i, &a, sizeof a, NULL, 0);
+	if (m->head.op == ATTACH_CLOSE)
+		answer(f, i, &a, sizeof a, NULL, 0);
 }
 
 static void do_hint(struct fake *f, int i, const struct attach_hint *m)
@@ -330,7 +331,7 @@ static void conn_read(struct fake *f, int i)
 		say_welcome(f, i, (uint32_t)m.nonce.nonce[1]);
 	} else if (m.head.op == ATTACH_OPEN && (size_t)n == ATTACH_OPEN_LEN(m.open.space_len, m.open.name_len))
 		do_open(f, i, &m.open);
-	else if (m.head.op == ATTACH_CLOSE && n == sizeof m.close)
+	else if ((m.head.op == ATTACH_CLOSE || m.head.op == ATTACH_DROP) && n == sizeof m.close)
 		do_close(f, i, &m.close);
 	else if (m.head.op == ATTACH_HINT && n == sizeof m.hint)
 		do_hint(f, i, &m.hint);
