@@ -51,7 +51,7 @@ static struct {
 	struct late_close *late;
 	struct unheard unheard[UNHEARD_MAX];
 	unsigned n_unheard;
-	bool drops;                      /* the daemon knows DROP */
+	unsigned minor;                  /* the daemon's */
 	char *path;
 } conn = { .fd = -1, .anchor_fd = -1 };
 
@@ -59,6 +59,7 @@ static struct {
 
 static pthread_mutex_t attach = PTHREAD_MUTEX_INITIALIZER;
 static int attach_cancel_state, attach_errno;    /* of its holder */
+static int attach_waits;
 
 #ifdef __SANITIZE_THREAD__               /* which does not know pthread_mutex_clocklock() */
 static int mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *at)
@@ -78,22 +79,38 @@ static int mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct tim
 #define mutex_clocklock pthread_mutex_clocklock
 #endif
 
-int attach_lock(const struct limit *limit)
+static int attach_wait(const struct limit *limit)
 {
-	int saved = errno, state, r = 0;
+	int r = 0;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	while (pthread_mutex_trylock(&attach) != 0) {
+	__atomic_fetch_add(&attach_waits, 1, __ATOMIC_RELAXED);
+	do {
 		struct timespec at = limit_timespec(limit_slice(limit, SLICE_NS));
 
 		if (mutex_clocklock(&attach, limit->clock, &at) == 0)
 			break;
 		r = limit_over(limit);
-		if (r < 0) {
-			pthread_setcancelstate(state, NULL);
-			errno = saved;
-			return r;
-		}
+	} while (r == 0);
+	__atomic_fetch_sub(&attach_waits, 1, __ATOMIC_RELAXED);
+	return r;
+}
+
+bool attach_wanted(void)
+{
+	return __atomic_load_n(&attach_waits, __ATOMIC_RELAXED) > 0;
+}
+
+int attach_lock(const struct limit *limit)
+{
+	int saved = errno, state, r = 0;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	if (pthread_mutex_trylock(&attach) != 0)
+		r = attach_wait(limit);
+	if (r < 0) {
+		pthread_setcancelstate(state, NULL);
+		errno = saved;
+		return r;
 	}
 	attach_cancel_state = state;
 	attach_errno = saved;
@@ -169,6 +186,7 @@ static void late_drop(void)
 void conn_child(void)
 {
 	attach = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	attach_waits = 0;
 	conn.n_unheard = 0;              /* the parent's, as is `late` */
 	socket_drop();
 	conn.client = 0;
@@ -288,7 +306,7 @@ static int welcome(struct packet *p, uint64_t asked_ns)
 		return -ENOTSUP;         /* a time namespace with an offset */
 	if (p->fds != (resumed ? 1 : 2))
 		return -EPROTO;
-	conn.drops = w->minor >= 3;
+	conn.minor = w->minor;
 	r = page_map(p->fd[0]);
 	if (r < 0 || resumed)
 		return r;
@@ -456,7 +474,7 @@ int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit 
 	struct attach_open m = {
 		.head = { ATTACH_OPEN, (uint16_t)len, 0 }, .mapped = mapped,
 		.space_len = (uint8_t)what->space_len, .name_len = (uint8_t)what->name_len,
-		.kind = (uint8_t)what->kind, .arg = what->arg,
+		.kind = (uint8_t)what->kind, .arg = what->arg, .flags = what->soon && conn.minor >= ATTACH_MINOR_SOON ? ATTACH_SOON : 0,
 	};
 	struct packet p;
 	int r;
@@ -493,7 +511,7 @@ static bool close_unanswered(const struct attach_close *m)
 	const struct limit now = { .clock = limit_none.clock, .until_ns = 1 };
 	const struct attach_close drop = { { ATTACH_DROP, sizeof drop, 0 }, m->space, m->slot };
 
-	if (!conn.drops || conn.n_unheard == UNHEARD_MAX || conn.late || !socket_is_ours() ||
+	if (conn.minor < ATTACH_MINOR_SOON || conn.n_unheard == UNHEARD_MAX || conn.late || !socket_is_ours() ||
 	    wire_send(conn.fd, &drop, sizeof drop, &now) < 0)
 		return false;
 	conn.unheard[conn.n_unheard++] = (struct unheard){ m->space, m->slot };

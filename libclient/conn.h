@@ -23,6 +23,7 @@
 /* Also keeps pthread_cancel() away, and errno as it was. -ETIMEDOUT, -ECANCELED. */
 int attach_lock(const struct limit *limit);
 void attach_unlock(void);
+bool attach_wanted(void);                /* somebody waits for it */
 
 uint32_t conn_epoch(void);               /* without locks; never 0 once something has been opened */
 const struct node_line *conn_line(uint32_t space);      /* of the present node page */
@@ -43,6 +44,7 @@ struct conn_what {
 	size_t space_len, name_len;
 	enum kind kind;
 	uint32_t arg;                    /* attach.h */
+	bool soon;                       /* likewise: it is about to be taken */
 };
 int conn_reader(uint32_t number, uint32_t epoch, const struct limit *limit, uint32_t *ret_line); /* a line for one more thread that reads. -ESTALE, -ENOSPC */
 int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit *limit, struct conn_opened *ret);

@@ -6,6 +6,7 @@
 #include "conn.h"
 #include "handle.h"
 #include "read.h"
+#include "soon.h"
 #include "thread.h"
 
 #define RETRY_NS UINT64_C(50000000)
@@ -15,12 +16,16 @@ static int handle_attach(struct dlock *l, const char *name)
 	int r;
 
 	attach_lock(&limit_none);
+	l->soon = l->kind == KIND_LOCK && soon_expected() && !attach_wanted();
 	r = name_join(l, name);
 	if (r == 0) {
 		r = name_attach(l, &limit_none);
 		if (r < 0)
 			name_leave(l);
 	}
+	l->soon = false;
+	if (r == 0 && l->kind == KIND_LOCK)
+		soon_opened(l);
 	attach_unlock();
 	return r;
 }
@@ -103,6 +108,7 @@ int handle_close(struct dlock *l)
 		return EBUSY;
 	}
 	hint_done(l);
+	soon_closes(l);
 	name_leave(l);
 	attach_unlock();
 	errno = saved;

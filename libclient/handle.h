@@ -76,6 +76,7 @@ struct dlock {
 	struct dlock_attr attr;
 	enum kind kind;
 	uint32_t arg;                    /* attach.h */
+	bool soon;                       /* while it is being opened: it is expected to be taken at once */
 	void (*wake)(struct dlock *l);   /* objects: wakes whoever sleeps through it, to look again. Under lib */
 	struct name *name;
 	struct dlock *next;              /* of the name's handles */

@@ -208,10 +208,10 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 }
 
 /* anew: also the descriptors of a segment that is mapped. */
-static int name_open(struct name *n, uint32_t arg, bool anew, const struct limit *limit)
+static int name_open(struct name *n, uint32_t arg, bool anew, bool soon, const struct limit *limit)
 {
 	const struct conn_what what = { .space = n->text, .space_len = n->space_len, .name = n->text + n->space_len + 1,
-					.name_len = (size_t)(n->len - n->space_len - 1), .kind = n->kind, .arg = arg };
+					.name_len = (size_t)(n->len - n->space_len - 1), .kind = n->kind, .arg = arg, .soon = soon };
 	struct target old = n->target;
 	struct conn_opened o;
 	uint64_t mapped;
@@ -236,7 +236,7 @@ static int name_open(struct name *n, uint32_t arg, bool anew, const struct limit
 
 int name_bell(struct name *n, const struct limit *limit)
 {
-	return name_current(n) ? name_open(n, n->arg, true, limit) : 0;
+	return name_current(n) ? name_open(n, n->arg, true, false, limit) : 0;
 }
 
 int name_value(struct dlock *l, struct binding *b, const struct limit *limit)
@@ -280,7 +280,7 @@ static int name_onloss(struct name *n, const struct limit *limit)
 int name_attach(struct dlock *l, const struct limit *limit)
 {
 	struct name *n = l->name;
-	int r = name_current(n) && n->arg == l->arg ? 0 : name_open(n, l->arg, false, limit);      /* whether it may be that, the daemon knows */
+	int r = name_current(n) && n->arg == l->arg ? 0 : name_open(n, l->arg, false, l->soon, limit);      /* whether it may be that, the daemon knows */
 
 	if (r == 0)
 		r = name_onloss(n, limit);

@@ -16,12 +16,25 @@ void node_want(void *arg, struct space *s, uint32_t slot)
 {
 	struct node *n = arg;
 	struct ledger_name *rec = name_at(s, slot);
-	struct node_event ev = { .kind = rec->count ? CORE_EV_REFILL : CORE_EV_CLAIM, .ref = rec->ref,
-				 .used = rec->count };
+	struct node_event ev = { .kind = rec->count ? CORE_EV_REFILL : rec->state == NAME_TRIED ? CORE_EV_CHANGE : CORE_EV_CLAIM,
+				 .ref = rec->ref, .used = rec->count };
 
+	if (ev.kind == CORE_EV_CHANGE)
+		ev.wanted = CORE_WEIGHT_ALL;     /* as before, but in earnest */
 	if (ev.kind == CORE_EV_CLAIM && ref_take(n, s, slot, &ev.ref) < 0)
 		return;                  /* the sleeper is watched: it is asked again within 50 ms */
 	rec->state = NAME_ASKED;
+	node_give(n, ev);
+}
+
+void node_try(void *arg, struct space *s, uint32_t slot)
+{
+	struct node *n = arg;
+	struct node_event ev = { .kind = CORE_EV_CLAIM, .tries = true };
+
+	if (ref_take(n, s, slot, &ev.ref) < 0)
+		return;
+	name_at(s, slot)->state = NAME_TRIED;
 	node_give(n, ev);
 }
 
@@ -109,7 +122,7 @@ static void act_refused(struct node *n, uint32_t ref, int error)
 	struct space *s = ref_space(n, ref);
 	uint32_t slot = ref_slot(n, ref);
 
-	if (error != -ESHUTDOWN)
+	if (error != -ESHUTDOWN && error != -EBUSY)
 		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "no tokens for %s: %s", s->name, strerror(-error));
 	if (!name_at(s, slot)->count)
 		ref_drop(n, ref);
@@ -164,7 +177,10 @@ void act_name(struct node *n, const struct core_action *a)
 		act_refused(n, ref, a->name.error);
 		return;
 	case CORE_ACT_REVOKE:
-		space_revoke(s, slot);   /* all of it: on this node a lease is exclusive */
+		if (!a->name.tries)
+			space_revoke(s, slot);   /* all of it: on this node a lease is exclusive */
+		else if (!space_revoke_idle(s, slot))
+			node_give(n, (struct node_event){ .kind = CORE_EV_KEEP, .ref = ref });
 		return;
 	default:
 		return;
@@ -185,6 +201,12 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 		sem_step_failed(n, q, error);
 		return;
 	}
+	if (q->kind == CORE_EV_KEEP)
+		return;                  /* it is kept no more */
+	if (q->kind == CORE_EV_CHANGE && name_claims(name_at(s, slot))) {
+		name_at(s, slot)->state = NAME_TRIED;    /* still no more than that: who waits is watched */
+		return;
+	}
 	if (error == -ESHUTDOWN && q->kind == CORE_EV_CHANGE) {
 		name_at(s, slot)->revoked = 0;   /* nobody here gets it again */
 		node_give(n, (struct node_event){ .kind = CORE_EV_RELEASE, .ref = q->ref, .used = q->used, .died = q->died });
@@ -194,7 +216,7 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 		if (q->kind == CORE_EV_CLAIM)
 			ref_drop(n, q->ref);
 		space_refused(s, slot);
-		if (error == -EBUSY)
+		if (error == -EBUSY && !q->tries)
 			busy_add(n, s, slot);
 		if (error == -EBUSY || error == -ESHUTDOWN)
 			return;

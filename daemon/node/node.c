@@ -109,7 +109,7 @@ static void apply_burst(struct node *n)
 static int open_shm(struct node *n, const struct node_options *o)
 {
 	int r;
-	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .barrier = node_barrier,
+	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .try = node_try, .barrier = node_barrier,
 			       .small = &node_small_ops, .sem = node_sem };
 	struct shm_config config = {
 		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,

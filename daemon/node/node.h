@@ -144,6 +144,7 @@ void node_purge(struct node *n);         /* drops events about leases that are l
 
 /* lease.c: names */
 void node_want(void *arg, struct space *s, uint32_t slot);
+void node_try(void *arg, struct space *s, uint32_t slot);
 void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
 void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again);
 void node_retry(void *arg);

@@ -32,6 +32,7 @@
 
 #define CONNS_MAX      SEG_CLIENTS_MAX
 #define HANDSHAKE_SPAN (10 * NSEC_PER_SEC)
+#define KEEP_SPAN      (2 * NSEC_PER_MSEC)       /* an answer for a lease: a few round trips between nodes */
 
 struct conn {
 	struct conn *next, **at;
@@ -46,10 +47,27 @@ struct conn {
 	struct loop_timer timer;
 	struct attach_hello hello;
 	uint64_t nonce[2];               /* to be answered; 0: none asked */
+
+	/* An answer that waits for the lease of its slot (ATTACH_SOON), until `timer`. */
+	struct attach_opened answer;     /* slot 0: none */
+	bool descriptors;                /* go with it */
+	struct conn *kept_next, **kept_at;
 };
+
+static void conn_unkeep(struct conn *c)
+{
+	if (!c->answer.slot)
+		return;
+	c->answer.slot = 0;
+	*c->kept_at = c->kept_next;
+	if (c->kept_next)
+		c->kept_next->kept_at = c->kept_at;
+	loop_timer_cancel(c->shm->loop, &c->timer);
+}
 
 static void conn_free(struct conn *c)
 {
+	conn_unkeep(c);
 	loop_timer_cancel(c->shm->loop, &c->timer);
 	loop_unwatch(c->watch);
 	loop_recv_stop(c->recv);
@@ -135,22 +153,60 @@ static int open_in_space(struct conn *c, const struct attach_open *m, struct spa
 	const char *name = m->text + m->space_len;
 	struct client_what what = { (enum kind)m->kind, m->arg, name, m->name_len };
 
-	if (!space_name_valid(m->text, m->space_len) || !object_name_valid(name, m->name_len) || m->flags)
+	if (!space_name_valid(m->text, m->space_len) || !object_name_valid(name, m->name_len) || (m->flags & ~ATTACH_SOON))
 		return -EINVAL;
 	if (m->kind >= KINDS || !object_kind_known(what.kind))
 		return -EOPNOTSUPP;      /* of a later version */
 	for (int tries = 0; tries < 2; tries++) {
 		int r = space_get(c->shm, m->text, m->space_len, &c->peer, ret);
 
-		if (r == 0 && space_sound(*ret)) {
-			r = client_open(c->client, c->shm, *ret, &what, &a->slot, &a->account);
-			if (r < 0 || space_sound(*ret))
-				return r;
-		} else if (r < 0) {
+		if (r < 0)
 			return r;
-		}
+		r = client_open(c->client, c->shm, *ret, &what, &a->slot, &a->account);
+		if (space_sound(*ret))   /* what could not be touched is seen afterwards too */
+			return r;
 	}
 	return -EAGAIN;
+}
+
+static bool conn_opened(struct conn *c, const struct attach_opened *a, bool descriptors)
+{
+	const struct space *s = descriptors ? c->shm->spaces[a->space] : NULL;
+
+	if (s)
+		return conn_send(c, a, sizeof *a, (int[]){ s->fd, s->bell_clients }, 2);
+	return conn_send(c, a, sizeof *a, NULL, 0);
+}
+
+static bool conn_answer(struct conn *c)
+{
+	struct attach_opened a = c->answer;
+
+	conn_unkeep(c);
+	return conn_opened(c, &a, c->descriptors);
+}
+
+static void conn_keep(struct conn *c, const struct attach_opened *a, bool descriptors)
+{
+	struct shm *shm = c->shm;
+
+	c->answer = *a;
+	c->descriptors = descriptors;
+	c->kept_next = shm->kept;
+	c->kept_at = &shm->kept;
+	if (c->kept_next)
+		c->kept_next->kept_at = &c->kept_next;
+	shm->kept = c;
+	loop_timer_set(shm->loop, &c->timer, loop_now(shm->loop) + KEEP_SPAN);
+}
+
+void conn_kept(struct shm *shm, const struct space *s, uint32_t slot)
+{
+	for (struct conn *c = shm->kept, *next; c; c = next) {
+		next = c->kept_next;
+		if ((c->answer.slot == slot || !slot) && c->answer.space == s->id)
+			conn_answer(c);
+	}
 }
 
 static void conn_open(struct conn *c, const struct attach_open *m)
@@ -164,10 +220,10 @@ static void conn_open(struct conn *c, const struct attach_open *m)
 		a.generation = s->generation;
 	}
 	a.head.error = -r;
-	if (r == 0 && m->mapped != s->generation)
-		conn_send(c, &a, sizeof a, (int[]){ s->fd, s->bell_clients }, 2);
+	if (r == 0 && (m->flags & ATTACH_SOON) && m->kind == KIND_LOCK && name_soon(s, a.slot))
+		conn_keep(c, &a, m->mapped != a.generation);
 	else
-		conn_send(c, &a, sizeof a, NULL, 0);
+		conn_opened(c, &a, r == 0 && m->mapped != a.generation);
 }
 
 static struct space *conn_space(struct conn *c, uint32_t id)
@@ -253,6 +309,8 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		conn_free(c);            /* it has gone */
 		return;
 	}
+	if (c->answer.slot && !conn_answer(c))   /* in order */
+		return;
 	if (n < (ssize_t)sizeof m.head || n > (ssize_t)sizeof m)
 		goto bad;
 	memcpy(&m, data, (size_t)n);
@@ -331,6 +389,11 @@ static struct client *conn_resume(struct conn *c)
 	return cl;
 }
 
+static void conn_answer_late(void *arg)
+{
+	conn_answer(arg);
+}
+
 static void conn_welcome(struct conn *c)
 {
 	struct shm *shm = c->shm;
@@ -356,6 +419,7 @@ static void conn_welcome(struct conn *c)
 	cl->conn = c;
 	peer_known(&c->peer);
 	loop_timer_cancel(shm->loop, &c->timer);
+	loop_timer_init(&c->timer, conn_answer_late, c);
 	loop_unwatch(c->watch);
 	c->watch = NULL;
 	r = loop_recv_start(shm->loop, c->fd, conn_request, c, &c->recv);

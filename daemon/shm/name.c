@@ -333,6 +333,16 @@ void name_closed(struct space *s, uint32_t slot)
 	/* NAME_RETURNED, and one that asks for more tokens: the answer comes, finds nobody, and the lease is given back then. */
 }
 
+/* A reply that is in use elsewhere is none that is worth a wait: whoever has to wait for others asks for himself. */
+bool name_soon(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	if (n->state == NAME_IDLE)
+		s->shm->ops.try(s->shm->ops.arg, s, slot);
+	return name_is(s, slot) && n->state == NAME_TRIED;
+}
+
 void name_unclaim(struct space *s, uint32_t slot)
 {
 	if (!name_claims(name_at(s, slot)))
@@ -417,6 +427,7 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	for (int tries = 0; tries < 100 && !lock_grant(&g->word, tokens); tries++)
 		name_shut(s, slot);
 	shm_tell(s->shm, "grant", s, slot, 0, n->first, NULL);
+	conn_kept(s->shm, s, slot);
 }
 
 void space_refused(struct space *s, uint32_t slot)
@@ -424,6 +435,7 @@ void space_refused(struct space *s, uint32_t slot)
 	struct ledger_name *n = name_at(s, slot);
 
 	n->state = n->count ? NAME_LEASED : NAME_IDLE;
+	conn_kept(s->shm, s, slot);
 	if (n->opens || name_is_unmended(s, slot))
 		return;
 	name_take_out(s, slot);

@@ -42,6 +42,7 @@ struct peer;
 enum name_state {
 	NAME_IDLE,                       /* open, no lease */
 	NAME_ASKED,                      /* the core has been asked for tokens */
+	NAME_TRIED,                      /* it has been asked for a lease if nobody uses it, for one who may want it soon */
 	NAME_LEASED,
 	NAME_RELEASING,                  /* closed by all; the slot is free again when the core has forgotten it */
 	NAME_RETURNED,                   /* open, and given back to the others; asked for again when the core has forgotten it */
@@ -83,6 +84,8 @@ struct shm_ops {
 	/* After shm_loss(): all those have ended who were to. */
 	void (*loss_done)(void *arg);
 	void (*event)(void *arg, const struct shm_event *ev);
+	/* There is no lease, and it would be of use if nobody else uses it; want() may follow before the answer. Answered as want(). */
+	void (*try)(void *arg, struct space *s, uint32_t slot);
 	void (*barrier)(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
 
 	const struct small_ops *small;   /* latches, conditions, worker ids (small.h); NULL: there are none */
@@ -132,6 +135,7 @@ struct space {
 	uint32_t n_clients;
 	uint32_t n_open;                 /* names that somebody has open; others are kept for being owner-died */
 	nsec_t made;
+	nsec_t sound_at;                 /* when its file was last looked at */
 	unsigned young;                  /* how many before it were broken soon after they were made */
 	uint32_t n_died;
 	struct space *before;            /* lost, and not wound up yet: names that were leased there begin as owner-died */
@@ -190,6 +194,7 @@ struct shm {
 	struct loop_defer chores;
 	struct conn *conns;
 	uint32_t n_conns;
+	struct conn *kept;               /* those whose answer waits for a lease */
 	struct loop_accept *accept;
 	int listen_fd;
 	struct shm_burst burst;
@@ -304,7 +309,7 @@ static inline bool name_revoked(const struct ledger_name *n)
 /* It has no lease, and stands in the queue for one. */
 static inline bool name_claims(const struct ledger_name *n)
 {
-	return n->state == NAME_ASKED && !n->count;
+	return n->state == NAME_TRIED || (n->state == NAME_ASKED && !n->count);
 }
 
 struct name_grant {
@@ -323,6 +328,7 @@ void name_index(struct space *s);        /* makes anew what the table does not k
 int name_texts_sweep(struct space *s);   /* drops texts that a dead daemon left without a name. -ENOMEM */
 void name_opened(struct space *s, uint32_t slot);  /* one client more */
 void name_closed(struct space *s, uint32_t slot);  /* one client less */
+bool name_soon(struct space *s, uint32_t slot);    /* a client means to take it: true, if a lease may come in a moment */
 void name_unclaim(struct space *s, uint32_t slot); /* nobody waits for it any more: its place in the queue is given up */
 void name_abandoned(struct space *s, uint32_t slot);       /* idle: it goes, where nobody has it open */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
@@ -351,6 +357,7 @@ bool value_left(const struct space *s, uint32_t slot, struct shm_value *ret, uin
 void yields_init(struct space *s);
 void yields_done(struct space *s);
 void space_revoke(struct space *s, uint32_t slot);         /* answered by ops.yielded, now or soon; nothing, where nothing is leased */
+bool space_revoke_idle(struct space *s, uint32_t slot);    /* likewise, and now; false: it is in use, and stays */
 void yield_look(struct space *s, uint32_t slot);           /* its word may have become free */
 
 /* --- lapse.c: the session ends, or is about to --- */
@@ -472,6 +479,7 @@ void readers_each(struct space *s, uint32_t only, void (*fn)(struct space *s, ui
 int conn_listen(struct shm *shm, int listen_fd);
 void conn_close_all(struct shm *shm);
 void conn_lose(struct conn *c);          /* its client is gone */
+void conn_kept(struct shm *shm, const struct space *s, uint32_t slot);   /* the name has a lease, or gets none now: who opened it is answered. 0: all */
 
 /* --- hint.c: FIFOs of dlock_fd() --- */
 

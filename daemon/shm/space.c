@@ -434,10 +434,17 @@ int space_get(struct shm *shm, const char *name, size_t len, const struct peer *
 
 bool space_sound(struct space *s)
 {
+	nsec_t now = loop_now(s->shm->loop);
 	struct stat st;
 
-	if (!sigbus_hit(s->base) && (fstat(s->fd, &st) < 0 || (uint64_t)st.st_size == SEG_FILE_SIZE))
-		return true;
+	if (!sigbus_hit(s->base)) {
+		if (s->sound_at == now)
+			return true;     /* looked at in this turn of the loop: it might as well be cut just after it */
+		if (fstat(s->fd, &st) < 0 || (uint64_t)st.st_size == SEG_FILE_SIZE) {
+			s->sound_at = now;
+			return true;
+		}
+	}
 	space_break(s, "a client truncated, punched or enlarged its shared memory");
 	return false;
 }
@@ -483,6 +490,7 @@ void space_break(struct space *s, const char *why)
 	page_space_gone(&shm->page, s->id);
 	__atomic_store_n(&space_record(s)->used, SPACE_GONE, __ATOMIC_RELEASE);
 	hint_ring_all(shm, s);
+	conn_kept(shm, s, 0);
 	watch_stop(s);
 	yields_done(s);
 	shm_tell(shm, "space-broken", s, 0, 0, 0, why);

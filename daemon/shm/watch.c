@@ -100,7 +100,7 @@ static void want_tokens(struct space *s, uint32_t slot)
 	w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	if (!lock_is_free(w) || (w & LOCK_L))
 		return;                  /* whoever owns it now: the next who needs tokens asks again */
-	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_LEASED) {
+	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_TRIED || name_at(s, slot)->state == NAME_LEASED) {
 		s->scan_found = true;
 		s->shm->ops.want(s->shm->ops.arg, s, slot);
 	} else if (name_at(s, slot)->state == NAME_RETURNED && !name_at(s, slot)->count) {

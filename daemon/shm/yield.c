@@ -175,6 +175,20 @@ void space_revoke(struct space *s, uint32_t slot)
 	yield_add(s, &y);
 }
 
+/* Another node would take it if nobody here uses it. */
+bool space_revoke_idle(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	uint64_t *word = &seg_slot(s->base, slot)->word, was;
+
+	if (s->broken || !n->count || n->revoked || (n->state != NAME_LEASED && n->state != NAME_ASKED))
+		return true;             /* is on its way already */
+	if ((LOCK_LOAD(word) & LOCK_W) || !lock_close(word, false, &was))
+		return false;
+	yield_give(s, slot, was);
+	return true;
+}
+
 void yields_init(struct space *s)
 {
 	loop_timer_init(&s->yield_timer, yields_look, s);

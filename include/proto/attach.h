@@ -40,7 +40,8 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   3               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP */
+#define ATTACH_MINOR   3               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon */
+#define ATTACH_MINOR_SOON 3
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u
@@ -81,6 +82,14 @@ struct attach_hello {
 	uint64_t nonce[2];               /* of that client */
 };
 
+enum attach_open_flags {
+	/*
+	 * A lock that its client means to take at once: where the name has no lease and nobody uses it, one is got before the
+	 * answer; but neither is anybody waited for, nor is the answer kept for long.
+	 */
+	ATTACH_SOON = 1,
+};
+
 struct attach_nonce {
 	struct attach_head head;
 	uint64_t nonce[2];
@@ -102,7 +111,7 @@ struct attach_open {
 	uint64_t mapped;                 /* generation of the space's segment that is mapped already, or 0 */
 	uint8_t space_len, name_len;
 	uint8_t kind;                    /* enum kind */
-	uint8_t flags;                   /* 0 */
+	uint8_t flags;                   /* enum attach_open_flags */
 	uint32_t arg;                    /* of that kind: permits, parties, count; else 0 */
 	char text[ATTACH_SPACE_MAX + ATTACH_NAME_MAX];  /* space, then name; not terminated */
 };

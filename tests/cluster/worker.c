@@ -38,6 +38,7 @@ struct sort {
 	int (*check)(void *h);
 	int (*token)(void *h, uint64_t *ret);
 	int (*give)(void *h, unsigned weight);
+	int (*close)(void *h);           /* NULL: it is kept open */
 };
 
 struct thing {
@@ -52,7 +53,8 @@ static struct {
 	uint64_t random;
 	int highest, taken;              /* the resource's two files */
 	struct thing *thing;
-	bool robust;
+	bool robust, brief;
+	dlock_attr_t *attr;
 } me;
 
 /* --- Sorts --- */
@@ -101,8 +103,13 @@ static int lock_give(void *h, unsigned weight)
 	return dlock_post(h);
 }
 
+static int lock_close(void *h)
+{
+	return dlock_close(h);
+}
+
 static const struct sort sorts[] = {
-	{ "l", 0, false, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give },
+	{ "l", 0, false, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give, lock_close },
 };
 
 #define SORTS (sizeof sorts / sizeof *sorts)
@@ -268,33 +275,49 @@ static void hold_give(const struct thing *t, unsigned weight)
 	back("post", t, t->sort->give(t->handle, weight));
 }
 
-static void thing_open(struct thing *t, const struct sort *sort, unsigned i, const dlock_attr_t *attr)
+static void thing_open(struct thing *t)
 {
-	int r;
+	int r = t->sort->open(&t->handle, t->name, me.attr);
 
-	t->sort = sort;
-	t->number = me.things++;
-	snprintf(t->name, sizeof t->name, "%s%u", sort->prefix, i);
-	r = sort->open(&t->handle, t->name, attr);
 	if (r) {
 		fprintf(stderr, "%s: %s\n", t->name, strerror(r));
 		exit(1);
 	}
 }
 
+/* Some open what they want whenever they want it, and close it again: then a lease is got before they ask for it. */
+static void thing_reach(struct thing *t)
+{
+	if (!t->handle)
+		thing_open(t);
+}
+
+static void thing_leave(struct thing *t)
+{
+	if (!me.brief || !t->sort->close)
+		return;
+	if (t->sort->close(t->handle))
+		exit(1);
+	t->handle = NULL;
+}
+
 static void things_open(unsigned names)
 {
-	dlock_attr_t *attr;
-
 	me.thing = calloc(SORTS * names, sizeof *me.thing);
-	if (!me.thing || dlock_attr_create(&attr))
+	if (!me.thing || dlock_attr_create(&me.attr))
 		exit(1);
-	dlock_attr_set_robust(attr, me.robust);
-	dlock_attr_set_wait_daemon(attr, true);
+	dlock_attr_set_robust(me.attr, me.robust);
+	dlock_attr_set_wait_daemon(me.attr, true);
 	for (unsigned k = 0; k < SORTS; k++)
-		for (unsigned i = 0; i < names; i++)
-			thing_open(&me.thing[me.things], &sorts[k], i, attr);
-	dlock_attr_destroy(attr);
+		for (unsigned i = 0; i < names; i++) {
+			struct thing *t = &me.thing[me.things];
+
+			t->sort = &sorts[k];
+			t->number = me.things++;
+			snprintf(t->name, sizeof t->name, "%s%u", t->sort->prefix, i);
+			if (!me.brief || !t->sort->close)
+				thing_open(t);
+		}
 }
 
 int main(int argc, char **argv)
@@ -311,20 +334,23 @@ int main(int argc, char **argv)
 	names = (unsigned)atoi(argv[5]);
 	me.random = strtoull(argv[6], NULL, 0);
 	me.robust = below(2);
+	me.brief = below(3) == 0;
 	if (!names || names > NAMES_MAX)
 		return 64;
 	resource_open(argv[4]);
 	things_open(names);
 	sigaction(SIGTERM, &term, NULL);
 	while (!ended) {
-		const struct thing *t = &me.thing[below(me.things)];
+		struct thing *t = &me.thing[below(me.things)];
 		unsigned weight = weight_choose(t);
 		uint64_t token;
 
+		thing_reach(t);
 		if (hold_take(t, weight, &token)) {
 			hold_use(t, weight, token);
 			hold_give(t, weight);
 		}
+		thing_leave(t);
 		nap_us(below(below(30) ? 2000 : 200000));
 	}
 	return 0;

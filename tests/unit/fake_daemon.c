@@ -234,6 +234,7 @@ static void do_open(struct fake *f, int i, const struct attach_open *m)
 	struct fake_name *n;
 
 	f->opens++;
+	f->soons += m->flags & ATTACH_SOON;
 	memcpy(space, m->text, m->space_len);
 	memcpy(name, m->text + m->space_len, m->name_len);
 	a.space = space_of(f, space, true);

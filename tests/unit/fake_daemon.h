@@ -52,7 +52,7 @@ struct fake {
 	uint32_t open_slot;              /* answers OPEN with this slot, when not 0 */
 
 	/* What happened. */
-	unsigned hellos, resumed, opens, closes, hints, wants, grants, looks, unnonced;
+	unsigned hellos, resumed, opens, soons, closes, hints, wants, grants, looks, unnonced;
 
 	char dir[64];
 	int listen, conn[FAKE_CONNS];

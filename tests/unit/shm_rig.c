@@ -70,7 +70,7 @@ void rig_dir_done(const char *dir)
 
 void rig_grant(struct rig *r, struct space *s, uint32_t slot)
 {
-	space_ledger_grant(s, slot, &(struct name_grant){ r->next_token, r->range, ++r->number, r->lost });
+	space_ledger_grant(s, slot, &(struct name_grant){ .first = r->next_token, .count = r->range, .number = ++r->number, .lost = r->lost });
 	r->next_token += r->range;
 	space_granted(s, slot, r->lost);
 }
@@ -83,6 +83,16 @@ static void core_want(void *arg, struct space *s, uint32_t slot)
 	r->wants++;
 	r->asked = slot;
 	r->asked_space = s->id;
+	if (!r->silent)
+		rig_grant(r, s, slot);
+}
+
+static void core_try(void *arg, struct space *s, uint32_t slot)
+{
+	struct rig *r = arg;
+
+	name_at(s, slot)->state = NAME_TRIED;
+	r->tries++;
 	if (!r->silent)
 		rig_grant(r, s, slot);
 }
@@ -140,7 +150,7 @@ bool rig_said(const struct rig *r, const char *line)
 
 static int start(struct rig *r, bool fresh)
 {
-	struct shm_ops ops = { r, core_want, core_unused, core_yielded, core_loss_done, core_event, .barrier = NULL };
+	struct shm_ops ops = { r, core_want, core_unused, core_yielded, core_loss_done, core_event, .try = core_try };
 
 	r->listener = -1;
 	r->shm = calloc(1, sizeof *r->shm);

@@ -35,7 +35,7 @@ struct rig {
 	uint64_t range;                  /* tokens a grant */
 	bool silent;                     /* the core does not answer */
 	uint32_t asked, asked_space;     /* the slot that was asked for last, meanwhile */
-	unsigned wants, releases, yields, loss_done;
+	unsigned wants, tries, releases, yields, loss_done;
 	uint64_t yield_used;             /* as the last yield said */
 	bool yield_again, died;          /* what the last one said */
 	bool lost;                       /* grants say so */

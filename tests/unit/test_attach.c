@@ -100,15 +100,21 @@ static struct answer say_hello(struct rig *r, int fd)
 	return ask(r, fd, &hello, sizeof hello);
 }
 
-static struct answer open_name(struct rig *r, int fd, const char *space, const char *name, uint64_t mapped)
+static struct answer open_flagged(struct rig *r, int fd, const char *space, const char *name, uint64_t mapped, uint8_t flags)
 {
-	struct attach_open m = { .mapped = mapped, .space_len = (uint8_t)strlen(space), .name_len = (uint8_t)strlen(name) };
+	struct attach_open m = { .mapped = mapped, .space_len = (uint8_t)strlen(space), .name_len = (uint8_t)strlen(name),
+				 .flags = flags };
 	size_t n = ATTACH_OPEN_LEN(m.space_len, m.name_len);
 
 	m.head = (struct attach_head){ ATTACH_OPEN, (uint16_t)n, 0 };
 	memcpy(m.text, space, m.space_len);
 	memcpy(m.text + m.space_len, name, m.name_len);
 	return ask(r, fd, &m, n);
+}
+
+static struct answer open_name(struct rig *r, int fd, const char *space, const char *name, uint64_t mapped)
+{
+	return open_flagged(r, fd, space, name, mapped, 0);
 }
 
 static int error_of(struct answer a)
@@ -188,6 +194,92 @@ static void whole_life(void **state)
 	assert_int_equal(r.shm->ledger.clients.n, 0);
 	assert_int_equal(r.shm->n_conns, 0);
 	assert_int_equal(rig_fds(), fds);
+	rig_done(&r);
+}
+
+static bool can_be_taken(struct space *s, const struct answer *a)
+{
+	return LOCK_LOAD(rig_word(s, a->opened.slot)) & LOCK_L;
+}
+
+static void an_answer_that_waits(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	struct space *s = rig_space(&r, "x");
+	int fd = connect_to(&r), other = connect_to(&r);
+	struct answer w = say_hello(&r, fd), v = say_hello(&r, other), a;
+
+	a = open_flagged(&r, fd, "x", "plain", s->generation, 0);
+	assert_false(can_be_taken(s, &a));
+	assert_int_equal(r.tries, 0);            /* who only opens asks for nothing */
+	a = open_flagged(&r, fd, "x", "n", s->generation, ATTACH_SOON);
+	assert_int_equal(a.head.op, ATTACH_OPENED);
+	assert_true(can_be_taken(s, &a));
+	a = open_flagged(&r, other, "x", "n", s->generation, ATTACH_SOON);
+	assert_int_equal(a.head.op, ATTACH_OPENED);
+	assert_int_equal(r.tries, 1);            /* the lease is here */
+
+	r.silent = true;
+	a = open_flagged(&r, fd, "x", "granted", s->generation, ATTACH_SOON);
+	assert_int_equal(a.n, -1);
+	a = open_flagged(&r, other, "x", "granted", 0, ATTACH_SOON);
+	assert_int_equal(a.n, -1);
+	assert_int_equal(r.tries, 2);
+	rig_grant(&r, s, name_find(s, KIND_LOCK, "granted", 7));
+	a = receive(&r, fd);
+	assert_true(a.head.op == ATTACH_OPENED && !a.n_fds && can_be_taken(s, &a));
+	a = receive(&r, other);
+	assert_true(a.head.op == ATTACH_OPENED && a.n_fds == 2 && can_be_taken(s, &a));
+	answer_done(&a);
+
+	a = open_flagged(&r, fd, "x", "refused", s->generation, ATTACH_SOON);
+	assert_int_equal(a.n, -1);
+	space_refused(s, name_find(s, KIND_LOCK, "refused", 7));
+	a = receive(&r, fd);
+	assert_true(a.head.op == ATTACH_OPENED && !a.head.error && !can_be_taken(s, &a));
+
+	a = open_flagged(&r, fd, "x", "late", s->generation, ATTACH_SOON);
+	fake_loop_advance(r.loop, MS);
+	assert_int_equal(receive(&r, fd).n, -1);
+	fake_loop_advance(r.loop, MS);
+	a = receive(&r, fd);
+	assert_true(a.head.op == ATTACH_OPENED && !a.head.error && !can_be_taken(s, &a));
+	fake_loop_advance(r.loop, 100 * MS);
+	assert_int_equal(receive(&r, fd).n, -1); /* once */
+
+	/* Whoever says something more hears this answer first. */
+	a = open_flagged(&r, fd, "x", "asks", s->generation, ATTACH_SOON);
+	assert_int_equal(a.n, -1);
+	a = open_flagged(&r, fd, "x", "n", s->generation, 0);
+	assert_true(a.head.op == ATTACH_OPENED && !can_be_taken(s, &a));
+	a = receive(&r, fd);
+	assert_true(a.head.op == ATTACH_OPENED && can_be_taken(s, &a));
+
+	/* The space is lost, the connection goes, the client dies. */
+	a = open_flagged(&r, fd, "x", "lost", 0, ATTACH_SOON);
+	assert_int_equal(a.n, -1);
+	space_break(s, "for a test");
+	a = receive(&r, fd);
+	assert_true(a.head.op == ATTACH_OPENED && a.n_fds == 2);
+	answer_done(&a);
+	s = rig_space(&r, "x");
+	open_flagged(&r, fd, "x", "closed", s->generation, ATTACH_SOON);
+	open_flagged(&r, other, "x", "closed", s->generation, ATTACH_SOON);
+	close(fd);
+	rig_turn(&r);
+	answer_done(&w);
+	rig_turn(&r);
+	rig_grant(&r, s, name_find(s, KIND_LOCK, "closed", 6));
+	assert_true(receive(&r, other).head.op == ATTACH_OPENED);
+	assert_null(r.shm->kept);
+	open_flagged(&r, other, "x", "dies", s->generation, ATTACH_SOON);
+	answer_done(&v);
+	fake_loop_advance(r.loop, 10 * MS);
+	assert_null(r.shm->kept);
+	close(other);
 	rig_done(&r);
 }
 
@@ -581,6 +673,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(whole_life, "a client attaches, opens, asks for hints, closes, comes back, and ends"),
+		STORY(an_answer_that_waits, "an open that is said to be taken soon is answered with the lease, if one comes within two milliseconds"),
 		STORY(to_the_letter, "what is a byte too short or too long, or of another version, is not a request"),
 		STORY(bad_names, "names that are no names are refused"),
 		STORY(half_open, "who does not say who it is within ten seconds has to go"),

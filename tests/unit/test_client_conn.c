@@ -206,6 +206,67 @@ static void a_silent_daemon_holds_up_no_close(void **state)
 	ok(dlock_close(k));
 }
 
+/* It was sent, and nobody says that it was heard before the socket broke. */
+static void a_close_that_was_not_heard_is_said_again(void **state)
+{
+	dlock_t *l = rig_open("x", 0), *k;
+
+	(void)state;
+	FAKE_SET(&fake, forget, false);
+	FAKE_SET(&fake, mute, true);
+	nap_ms(10);
+	ok(dlock_close(l));
+	fake_away(&fake, true);
+	fake_away(&fake, false);
+	FAKE_SET(&fake, mute, false);
+	k = rig_open("y", 0);
+	assert_int_equal(fake_closed(&fake, 1), 1);
+	assert_int_equal(FAKE_GET(&fake, names[0].opens), 0);
+	ok(dlock_close(k));                      /* and heard, since an answer came after it */
+	assert_int_equal(fake_closed(&fake, 2), 2);
+	k = rig_open("z", 0);
+	fake_away(&fake, true);
+	fake_away(&fake, false);
+	ok(dlock_close(k));
+	k = rig_open("z", 0);
+	assert_int_equal(fake_closed(&fake, 3), 3);
+	ok(dlock_close(k));
+}
+
+static void open_and_close(const char *name, bool taken)
+{
+	dlock_t *l = rig_open(name, 0);
+
+	if (taken) {
+		ok(dlock_wait(l));
+		ok(dlock_post(l));
+	}
+	ok(dlock_close(l));
+}
+
+static void opens_that_are_taken_at_once_foretell_the_next(void **state)
+{
+	dlock_t *l, *k;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		open_and_close("x", true);
+	assert_int_equal(FAKE_GET(&fake, soons), 0);
+	open_and_close("x", true);
+	assert_int_equal(FAKE_GET(&fake, soons), 1);
+	open_and_close("x", false);              /* foretold, and not so */
+	assert_int_equal(FAKE_GET(&fake, soons), 2);
+	open_and_close("x", true);
+	open_and_close("x", true);
+	assert_int_equal(FAKE_GET(&fake, soons), 2);
+	l = rig_open("x", 0);
+	assert_int_equal(FAKE_GET(&fake, soons), 3);
+	k = rig_open("y", 0);                    /* the one before it has not been taken yet */
+	assert_int_equal(FAKE_GET(&fake, soons), 3);
+	ok(dlock_close(l));
+	ok(dlock_close(k));
+}
+
 static void what_listens_may_be_something_else(void **state)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -679,6 +740,8 @@ int main(void)
 		test(a_silent_daemon_holds_up_no_close),
 		test(what_listens_may_be_something_else),
 		test(a_close_without_descriptors_is_said_later),
+		test(a_close_that_was_not_heard_is_said_again),
+		test(opens_that_are_taken_at_once_foretell_the_next),
 		test(locked_memory_does_not_fill_the_segment),
 		test(holds_outlive_a_restart_of_the_daemon),
 		test(a_daemon_that_forgot_us_means_that_holds_are_lost),

@@ -75,6 +75,33 @@ static void free_lease_goes_at_once(void **state)
 	scene_done(&x);
 }
 
+static void who_only_tries_gets_what_is_idle(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	held = take(&x, &x.a);
+	assert_false(space_revoke_idle(x.s, x.slot));
+	assert_true(lock_release(x.word, held, 0));
+	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
+	assert_false(space_revoke_idle(x.s, x.slot));    /* somebody here waits, or was woken */
+	__atomic_fetch_and(x.word, ~LOCK_W, __ATOMIC_RELAXED);
+	assert_int_equal(x.r.yields, 0);
+	assert_int_equal(name_at(x.s, x.slot)->revoked, 0);
+	assert_true(rig_take(x.s, x.slot, &x.b));        /* nothing has changed for anybody */
+	assert_true(lock_release(x.word, LOCK_LOAD(x.word), 0));
+	assert_true(space_revoke_idle(x.s, x.slot));
+	assert_int_equal(x.r.yields, 1);
+	assert_int_equal(x.r.yield_used, 2);
+	assert_int_equal(name_at(x.s, x.slot)->state, NAME_IDLE);
+	assert_false(rig_take(x.s, x.slot, &x.a));
+	assert_true(space_revoke_idle(x.s, x.slot));     /* there is nothing left to give */
+	assert_int_equal(x.r.yields, 1);
+	scene_done(&x);
+}
+
 static void holder_keeps_it_and_is_the_last(void **state)
 {
 	struct scene x;
@@ -598,6 +625,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(free_lease_goes_at_once, "a free lease is given back at once"),
+		STORY(who_only_tries_gets_what_is_idle, "one that only tries gets it if it is idle"),
 		STORY(holder_keeps_it_and_is_the_last, "a holder keeps the lock, and nobody of this node takes it after him"),
 		STORY(lost_ring_costs_ten_milliseconds, "whoever does not ring delays it by ten milliseconds"),
 		STORY(dead_holder_gives_it_up, "a holder's death gives the lease up"),
