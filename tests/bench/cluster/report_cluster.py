@@ -16,6 +16,7 @@ SECTIONS = [
     ('A lock that nobody else wants', 'pairs of taking and giving back a second: more is better',
      ['cached-1-redis', 'fresh-1-redis', 'fresh-1-etcd', 'fresh-16-redis', 'fresh-16-etcd', 'fresh-64-redis', 'fresh-64-etcd']),
     ('From node to node', 'less is better', ['handover-holder', 'handover-waiter', 'handover-third']),
+    ('A barrier over all nodes', 'less is better', ['barrier-24']),
     ('Keeping 100,000 leases', 'less is better', ['keep-cpu', 'keep-packets']),
     ('A node is killed', 'less is better', ['failover', 'failover-master', 'failover-coordinator']),
 ]
@@ -54,6 +55,8 @@ TAIL = '''
   In strict order too a node serves its own clients until another has asked: with several clients a node most changes are within nodes.
 - `handover`: from just before one host's client gives the lock back until another host's, which sleeps, has it; beside it a futex wake, 64 bytes by
   TCP, a futex wake, between processes pinned alike. Median of 200 of each way a round.
+- `barrier-24`: a round of eight processes on each node, which go on at once to the next one; against 64 bytes by TCP from one host to another
+  and back, by two processes that sleep in between.
 - `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s.
 - `failover`: SIGKILL to daemon and client at once, until a client of another node has the lock. The bound is TTL + 2d + o
   (docs/LEASE.md). `DLOCK_BENCH_FULL=1` makes it 100 runs of each.
