@@ -116,6 +116,14 @@ int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
  */
 int dlock_attr_set_onloss(dlock_attr_t *a, int signo);
 
+/*
+ * Free (default: off), for dlock_sem_open(): permits belong to nobody, as in POSIX. Anybody may post, as often as he likes, also
+ * in a signal handler once the process has used the handle; nothing comes back by itself. The number that it is opened
+ * with is the value where there is none yet. The value outlives its users, and is removed by dlock_sem_unlink(). Of a host
+ * that dies what it did within about the last second is lost.
+ */
+int dlock_attr_set_free(dlock_attr_t *a, bool on);
+
 /* --- Locks --- */
 
 /*
@@ -432,7 +440,7 @@ typedef struct dlock_sem dlock_sem_t;
  */
 int dlock_sem_open(dlock_sem_t **ret, const char *name, unsigned permits, const dlock_attr_t *attr);
 
-/* EBUSY: a thread waits through it, or it is the process's last handle and the process holds permits. NULL: 0. */
+/* EBUSY: a thread waits through it, or it is the process's last handle and the process holds permits (not free ones). NULL: 0. */
 int dlock_sem_close(dlock_sem_t *s);
 
 /*
@@ -460,7 +468,8 @@ int dlock_sem_clockwait_n(dlock_sem_t *s, unsigned n, clockid_t clock, const str
 
 /*
  * Gives one back, or n. Never waits. (sem_post)
- *   EPERM   this process holds fewer
+ *   EPERM   this process holds fewer. Free: never
+ *   EOVERFLOW  free: there are 2^31 - 1 already
  *   ESTALE  they were lost before, with the lease of the node; none of those is given back
  */
 int dlock_sem_post(dlock_sem_t *s);
@@ -487,6 +496,9 @@ int dlock_sem_token(dlock_sem_t *s, uint64_t *ret);
 
 /* 0: this process holds permits, and the lease is good now. EPERM: it holds none. ESTALE: some were lost, and have not been posted since. */
 int dlock_sem_check(dlock_sem_t *s);
+
+/* Removes a free semaphore. Who has it open may go on using it on his node. ENOENT: there is none. Also the errors of dlock_sem_open(). */
+int dlock_sem_unlink(const char *name);
 
 /*
  * --- At the resource ---

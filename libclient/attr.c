@@ -79,3 +79,9 @@ int dlock_attr_set_onloss(dlock_attr_t *a, int signo)
 	a->onloss = signo;
 	return 0;
 }
+
+int dlock_attr_set_free(dlock_attr_t *a, bool on)
+{
+	a->free = on;
+	return 0;
+}

@@ -10,6 +10,7 @@ struct dlock_attr {
 	bool robust, recursive, failfast, wait_daemon;
 	enum dlock_owner owner;
 	unsigned try_ms;
+	bool free;
 	int onloss;                      /* a signal; 0: none */
 };
 

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <sys/single_threaded.h>
 
+#include "attr.h"
 #include "deadline.h"
+#include "pool.h"
 #include "thread.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -168,8 +170,13 @@ int dlock_sem_open(dlock_sem_t **ret, const char *name, unsigned permits, const 
 	int saved = errno, r;
 	dlock_sem_t *s;
 
-	if (!ret || !permits_valid(permits))
+	if (!ret || (!permits_valid(permits) && !(attr && attr->free && !permits)))
 		return EINVAL;
+	if (attr && attr->free) {
+		r = pool_open(ret, name, attr, POOL_BOX_CREATE, permits);
+		errno = saved;
+		return r;
+	}
 	s = aligned_alloc(_Alignof(dlock_sem_t), sizeof *s);
 	errno = saved;
 	if (!s)
@@ -210,9 +217,17 @@ int dlock_sem_close(dlock_sem_t *s)
 
 	if (!s)
 		return 0;
-	r = close_gives_up(s) ? EBUSY : handle_close(&s->h);
+	r = s->h.kind == KIND_SEM && close_gives_up(s) ? EBUSY : handle_close(&s->h);
 	if (r == 0)
 		free(s);
+	errno = saved;
+	return r;
+}
+
+int dlock_sem_unlink(const char *name)
+{
+	int saved = errno, r = pool_open(NULL, name, NULL, POOL_BOX_UNLINK, 0);
+
 	errno = saved;
 	return r;
 }
@@ -223,7 +238,7 @@ int dlock_sem_check(dlock_sem_t *s)
 {
 	const struct binding *b = binding_now(&s->h);
 
-	if (!thread_serial() || !b->space)
+	if (!thread_serial() || !b->space || s->h.kind == KIND_POOL)
 		return EPERM;
 	if (binding_lost(b) || sem_owes(sem_own(b)))
 		return ESTALE;
@@ -245,7 +260,14 @@ int dlock_sem_token(dlock_sem_t *s, uint64_t *ret)
 int dlock_sem_getvalue(dlock_sem_t *s, int *ret)
 {
 	uint32_t value;
-	int r = ret ? sem_box_ask(&s->h, SEM_BOX_VALUE, 0, &value) : -EINVAL;
+	int saved = errno, r;
+
+	if (ret && s->h.kind == KIND_POOL) {
+		r = pool_value(&s->h, ret);
+		errno = saved;
+		return -r;
+	}
+	r = ret ? sem_box_ask(&s->h, SEM_BOX_VALUE, 0, &value) : -EINVAL;
 
 	if (r == 0)
 		*ret = (int)value;
@@ -256,5 +278,5 @@ int dlock_sem_resize(dlock_sem_t *s, unsigned permits)
 {
 	uint32_t unused;
 
-	return permits_valid(permits) ? -sem_box_ask(&s->h, SEM_BOX_RESIZE, permits, &unused) : EINVAL;
+	return permits_valid(permits) && s->h.kind == KIND_SEM ? -sem_box_ask(&s->h, SEM_BOX_RESIZE, permits, &unused) : EINVAL;
 }

@@ -12,6 +12,7 @@
 #include "conn.h"
 #include "deadline.h"
 #include "proto/futex.h"
+#include "pool.h"
 #include "sem.h"
 #include "thread.h"
 
@@ -302,7 +303,7 @@ int sem_slow_wait(struct dlock *l, uint32_t n, const struct limit *limit, bool t
 	if (x.try)
 		x.limit.until_ns = limit_slice(&x.limit, l->attr.try_ms * UINT64_C(1000000));
 	do {
-		r = wait_once(&x);
+		r = l->kind == KIND_POOL ? pool_wait_once(l, n, &x.limit, x.try) : wait_once(&x);
 	} while (r == 1);
 	object_exit(l);
 	errno = saved;
@@ -360,7 +361,7 @@ static int post(struct dlock *l, uint32_t n)
 
 int sem_slow_post(struct dlock *l, uint32_t n)
 {
-	int saved = errno, r = post(l, n);
+	int saved = errno, r = l->kind == KIND_POOL ? pool_post(l, n) : post(l, n);
 
 	errno = saved;
 	return -r;

@@ -159,6 +159,10 @@ void act_name(struct node *n, const struct core_action *a)
 		act_sem(n, a);
 		return;
 	}
+	if (name_kind(s, slot) == KIND_POOL) {
+		act_pool(n, a);
+		return;
+	}
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
 		space_ledger_grant(s, slot, &(struct name_grant){ a->name.range.first, a->name.range.count, a->name.number, a->name.lost,
@@ -199,6 +203,10 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 	slot = ref_slot(n, q->ref);
 	if (name_kind(s, slot) == KIND_SEM) {
 		sem_step_failed(n, q, error);
+		return;
+	}
+	if (name_kind(s, slot) == KIND_POOL) {
+		pool_step_failed(n, q, error);
 		return;
 	}
 	if (q->kind == CORE_EV_KEEP)

@@ -167,6 +167,12 @@ void sem_step_failed(struct node *n, const struct node_event *q, int error);
 uint32_t sem_show(const struct object *o, struct query_name *q);  /* a client that holds some; 0: none */
 void sem_event_adopt(struct node *n, uint32_t ref, struct core_event *ret);
 
+/* pool.c: free semaphores */
+extern const struct pool_ops node_pool_ops;
+void act_pool(struct node *n, const struct core_action *a);
+void pool_step_failed(struct node *n, const struct node_event *q, int error);
+void pool_event_adopt(struct node *n, uint32_t ref, struct core_event *ret);
+
 /* records.c: the store */
 void act_store(struct node *n, const struct core_action *a);
 void records_release(struct node *n, int error); /* those that wait for the terms: carried out, or failed */

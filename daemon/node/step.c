@@ -244,6 +244,8 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
 		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_SEM)
 			sem_event_adopt(n, q->ref, ret);
+		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_POOL)
+			pool_event_adopt(n, q->ref, ret);
 		return;
 	}
 	case CORE_EV_CLAIM:

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "barrier.h"
+#include "pool.h"
 #include "sem.h"
 #include "small.h"
 #include "word.h"
@@ -14,6 +15,7 @@
 
 const struct object_kind *object_kinds[KINDS] = {
 	[KIND_SEM] = &sem_kind,
+	[KIND_POOL] = &pool_kind,
 	[KIND_BARRIER] = &barrier_kind,
 	[KIND_LEAVE] = &barrier_kind,
 	[KIND_LATCH] = &small_kind,

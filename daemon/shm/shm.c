@@ -8,6 +8,7 @@
 
 #include "barrier.h"
 #include "files.h"
+#include "pool.h"
 #include "sem.h"
 #include "sigbus.h"
 
@@ -134,9 +135,10 @@ void shm_each_lease(struct shm *shm, void (*fn)(void *arg, struct space *s, uint
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
 		struct space *s = shm->spaces[i];
 		struct sem_lease held;
+		struct pool_lease lease;
 
 		for (uint32_t n = 0; s && !s->broken && (n = table_next(&s->names, n));)
-			if ((name_is_lock(s, n) && name_at(s, n)->count) || sem_lease(s, n, &held))
+			if ((name_is_lock(s, n) && name_at(s, n)->count) || sem_lease(s, n, &held) || pool_lease(s, n, &lease))
 				fn(arg, s, n);
 	}
 }

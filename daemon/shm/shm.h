@@ -35,6 +35,7 @@ struct space;
 struct object;
 struct account;
 struct sem_say;
+struct pool_ops;
 struct client;
 struct peer;
 
@@ -90,6 +91,7 @@ struct shm_ops {
 
 	const struct small_ops *small;   /* latches, conditions, worker ids (small.h); NULL: there are none */
 
+	const struct pool_ops *pool;     /* free semaphores (pool.h); NULL: there are none */
 	/* sem_core.c tells the core, by way of the name's number. */
 	void (*sem)(void *arg, struct space *s, uint32_t slot, const struct sem_say *say);
 };

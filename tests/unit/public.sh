@@ -20,7 +20,7 @@ result() {
 }
 
 echo 1..8
-echo '#include <dlock.h>' > "$TMPDIR/program.c"
+printf '#include <dlock.h>\n#include <dlock/semaphore.h>\n' > "$TMPDIR/program.c"
 cp "$TMPDIR/program.c" "$TMPDIR/program.cc"
 for dialect in c99 c11 gnu99 gnu17; do
 	"$cc" -std=$dialect -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only "$TMPDIR/program.c"
@@ -36,7 +36,7 @@ for dialect in c++98 c++11 c++20; do
 	result $? "a program in $dialect can use the header"
 done
 
-sed -n 's/^[a-z].* \**\(dlock_[a-z_]*\)(.*/\1/p' include/dlock.h | sort > "$TMPDIR/declared"
+sed -n 's/^[a-z].* \**\(dlock_[a-z_]*\)(.*/\1/p' include/dlock.h include/dlock/semaphore.h | sort > "$TMPDIR/declared"
 nm -D --defined-only "$O/libclient/libdlock.so" |
 	sed -n 's/.* T \([a-z_0-9]*\).*/\1/p' | grep -v '^dlock_internal_' | sort > "$TMPDIR/exported"
 [ -s "$TMPDIR/declared" ] && diff "$TMPDIR/declared" "$TMPDIR/exported" | sed 's/^/# /' > "$TMPDIR/differ"

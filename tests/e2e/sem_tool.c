@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* One call of <dlock/semaphore.h> a run, for scripts: create NAME VALUE, open, value, post, wait, trywait, unlink NAME. */
+#include <dlock/semaphore.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int called(const char *what, dlock_posix_sem_t *s)
+{
+	int r = 0, v = 0;
+
+	if (!strcmp(what, "post"))
+		r = dlock_posix_sem_post(s);
+	else if (!strcmp(what, "wait"))
+		r = dlock_posix_sem_wait(s);
+	else if (!strcmp(what, "trywait"))
+		r = dlock_posix_sem_trywait(s);
+	else if (!strcmp(what, "value") && (r = dlock_posix_sem_getvalue(s, &v)) == 0)
+		printf("%d\n", v);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	dlock_posix_sem_t *s;
+	int r;
+
+	if (argc < 3)
+		return 64;
+	if (!strcmp(argv[1], "unlink")) {
+		r = dlock_posix_sem_unlink(argv[2]);
+	} else {
+		s = argc > 3 ? dlock_posix_sem_open(argv[2], O_CREAT | O_EXCL, 0600, (unsigned)atoi(argv[3])) : dlock_posix_sem_open(argv[2], 0);
+		r = s == DLOCK_POSIX_SEM_FAILED ? -1 : called(argv[1], s);
+	}
+	if (r < 0)
+		printf("%s\n", strerror(errno));
+	return r < 0;
+}
