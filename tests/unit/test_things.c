@@ -597,7 +597,7 @@ static void test_ids(void **state)
 	for (uint32_t i = 1; i < n_ids; i++)
 		assert_true(ids[i] != ids[i - 1]);
 	print_message("# %u ids, %u restarts, %u lapses, %u closed and opened\n", n_ids, restarts, lapses, closes);
-	assert_true(n_ids > 10000 && restarts > 5 && lapses > 3 && closes > 3);
+	assert_true(n_ids > 10000 && restarts > 3 && lapses && closes);
 	world_end();
 }
 

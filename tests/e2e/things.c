@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What lies in the store, on one node: latches, condition variables, worker ids and values; with deaths of those who use them, and
+ * of the daemon, by SIGKILL between any two of its stores.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "actor.h"
+#include "harness.h"
+
+#define CREW     6
+#define SOON_MS  500
+#define LONG_MS  20000
+#define DEATHS   (harness.full ? 200 : 14)
+
+static struct daemon daemon_;
+static struct actor crew[CREW];
+static unsigned deaths;
+
+static struct shared {
+	uint32_t counted[CREW];          /* by each, acknowledged */
+	uint32_t stop;
+	uint64_t made, taken;            /* what lies under the lock */
+} *shared;
+
+/* --- In the actors --- */
+
+static dlock_latch_t *latch;
+static dlock_cond_t *cond;
+static dlock_t *lock;
+static dlock_id_t *gen;
+
+static int patient(dlock_attr_t **ret)
+{
+	int r = dlock_attr_create(ret);
+
+	return r ? r : dlock_attr_set_wait_daemon(*ret, true);
+}
+
+static int l_open(struct stage *s, uint64_t count)
+{
+	dlock_attr_t *a;
+	int r = patient(&a);
+
+	if (r == 0)
+		r = dlock_latch_open(&latch, s->text, (unsigned)count, a);
+	dlock_attr_destroy(a);
+	return r;
+}
+
+static int l_count(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_latch_countdown(latch, (unsigned)n);
+}
+
+static int l_wait(struct stage *s, uint64_t ms)
+{
+	struct timespec t;
+	uint64_t at = now_ns() + ms * MS;
+
+	(void)s;
+	t = (struct timespec){ (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+	return ms ? dlock_latch_clockwait(latch, CLOCK_MONOTONIC, &t) : dlock_latch_wait(latch);
+}
+
+static int l_value(struct stage *s, uint64_t unused)
+{
+	unsigned v = 0;
+	int r = dlock_latch_getvalue(latch, &v);
+
+	(void)unused;
+	s->token = v;
+	return r;
+}
+
+static int l_unlink(struct stage *s, uint64_t unused)
+{
+	(void)unused;
+	return dlock_latch_unlink(s->text);
+}
+
+static int l_count_many(struct stage *s, uint64_t me)
+{
+	(void)s;
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+		unsigned n = 1 + shared->counted[me] % 3;
+		int r = dlock_latch_countdown(latch, n);
+
+		if (r)
+			return r;
+		shared->counted[me] += n;
+	}
+	return 0;
+}
+
+static int c_open(struct stage *s, uint64_t robust)
+{
+	dlock_attr_t *a;
+	int r = patient(&a);
+
+	if (r == 0 && robust)
+		r = dlock_attr_set_robust(a, true);
+	if (r == 0)
+		r = dlock_cond_open(&cond, s->text, a);
+	if (r == 0)
+		r = dlock_open(&lock, s->text, a);
+	dlock_attr_destroy(a);
+	return r;
+}
+
+static int c_take(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_wait(lock);
+}
+
+static int c_post(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_post(lock);
+}
+
+/* Takes the lock, waits, and says whether it holds the lock after that; which it gives back. */
+static int c_wait(struct stage *s, uint64_t ms)
+{
+	uint64_t at = now_ns() + ms * MS;
+	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+	int r = dlock_wait(lock);
+
+	if (r && r != EOWNERDEAD)
+		return r;
+	r = ms ? dlock_cond_clockwait(cond, lock, CLOCK_MONOTONIC, &t) : dlock_cond_wait(cond, lock);
+	s->token = dlock_check(lock) == 0;
+	dlock_post(lock);
+	return r;
+}
+
+static int c_wait_unheld(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_cond_wait(cond, lock);
+}
+
+static int c_signal(struct stage *s, uint64_t all)
+{
+	(void)s;
+	return all ? dlock_cond_broadcast(cond) : dlock_cond_signal(cond);
+}
+
+static int c_produce(struct stage *s, uint64_t n)
+{
+	int r = 0;
+
+	(void)s;
+	for (; n && r == 0; n--) {
+		r = dlock_wait(lock);
+		if (r)
+			return r;
+		shared->made++;
+		r = dlock_cond_signal(cond);
+		if (r == 0)
+			r = dlock_post(lock);
+	}
+	return r;
+}
+
+static int c_consume(struct stage *s, uint64_t total)
+{
+	int r;
+
+	(void)s;
+	for (;;) {
+		r = dlock_wait(lock);
+		while (r == 0 && shared->taken == shared->made && shared->taken < total)
+			r = dlock_cond_wait(cond, lock);
+		if (r)
+			return r;
+		if (shared->taken == total) {
+			dlock_cond_broadcast(cond);
+			return dlock_post(lock);
+		}
+		shared->taken++;
+		r = dlock_post(lock);
+		if (r)
+			return r;
+	}
+}
+
+#define IDS 20000
+static uint64_t *ids;                    /* CREW * IDS, shared */
+
+static int i_open(struct stage *s, uint64_t unused)
+{
+	dlock_attr_t *a;
+	unsigned worker = 0;
+	int r = patient(&a);
+
+	(void)unused;
+	if (r == 0)
+		r = dlock_id_open(&gen, s->text, a);
+	dlock_attr_destroy(a);
+	if (r == 0)
+		r = dlock_id_worker(gen, &worker);
+	s->token = worker;
+	return r;
+}
+
+static int i_close(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_id_close(gen);
+}
+
+/* Naps in between, so that daemons come and go meanwhile. What it could not get at once it asks for again. */
+static int i_take(struct stage *s, uint64_t me)
+{
+	uint64_t last = 0, *to = ids + me * IDS;
+
+	(void)s;
+	for (unsigned i = 0; i < IDS; i++) {
+		int r;
+
+		do {
+			r = dlock_id_next(gen, &to[i]);
+		} while (r == ENOTCONN);
+		if (r)
+			return r;
+		if (to[i] <= last)
+			return EBADMSG;
+		last = to[i];
+		if (i % 64 == 0)
+			nap_ns(MS);
+	}
+	return 0;
+}
+
+/* Until there are none any more, or for so long: how long that went, in milliseconds. */
+static int i_take_all(struct stage *s, uint64_t ms)
+{
+	uint64_t begun = now_ns(), id;
+	int r;
+
+	do {
+		r = dlock_id_next(gen, &id);
+		nap_ns(MS);
+	} while (r == 0 && now_ns() - begun < ms * MS);
+	s->token = (now_ns() - begun) / MS;
+	return r;
+}
+
+/* --- The crew --- */
+
+static bool all(actor_fn fn, uint64_t arg, const char *text)
+{
+	bool good = true;
+
+	for (int i = 0; i < CREW; i++)
+		good &= actor_do(&crew[i], fn, arg, text).r == 0;
+	return good;
+}
+
+static void crew_begin(void)
+{
+	for (int i = 0; i < CREW; i++)
+		actor_begin(&crew[i]);
+}
+
+static void crew_end(void)
+{
+	for (int i = 0; i < CREW; i++)
+		actor_kill(&crew[i], SIGKILL);
+}
+
+static bool result_is(int i, unsigned ms, int r)
+{
+	struct result res;
+
+	if (!actor_result(&crew[i], ms, &res)) {
+		note("nothing from %d", i);
+		return false;
+	}
+	if (res.r != r)
+		note("%d says %s", i, strerror(res.r));
+	return res.r == r;
+}
+
+static bool nothing_from(int i, unsigned ms)
+{
+	struct result res;
+
+	return !actor_result(&crew[i], ms, &res);
+}
+
+static bool shown(const char *name, const char *part)
+{
+	char text[4096];
+
+	dlock_command(text, sizeof text, "show --json %s", name);
+	if (strstr(text, part))
+		return true;
+	note("%s", text);
+	return false;
+}
+
+/* --- Daemons that die at one of their stores, one after the other --- */
+
+static void start_faulty(void)
+{
+	char text[40];
+
+	for (;;) {
+		snprintf(text, sizeof text, "DLOCK_FAULT_AT=%u", 20 + random_below(400));
+		if (daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), NULL, (char *[]){ text, NULL }))
+			return;
+		deaths++;
+	}
+}
+
+static void die_again_and_again(unsigned n)
+{
+	daemon_end(&daemon_, SIGKILL);
+	for (deaths = 0; deaths < n;) {
+		start_faulty();
+		if (daemon_ended(&daemon_, 1000)) {
+			deaths++;
+		} else {
+			daemon_end(&daemon_, deaths % 2 ? SIGTERM : SIGKILL);
+			deaths++;
+		}
+	}
+	daemon_started(&daemon_);
+}
+
+/* --- Latches --- */
+
+static void latches(void)
+{
+	struct result res;
+
+	crew_begin();
+	ok(actor_do(&crew[0], l_open, 5, "door").r == 0 && all(l_open, 9, "door"), "a latch is opened by all, and made by the first");
+	res = actor_do(&crew[3], l_value, 0, "");
+	ok(res.r == 0 && res.token == 5, "... with its count");
+	ok(actor_do(&crew[0], l_wait, 50, "").r == ETIMEDOUT, "a wait ends at its time");
+	for (int i = 0; i < 3; i++)
+		actor_send(&crew[i], l_wait, 0, "");
+	ok(actor_do(&crew[3], l_count, 2, "").r == 0 && actor_do(&crew[4], l_count, 2, "").r == 0 && nothing_from(0, 100),
+	   "it stays closed until the last");
+	ok(shown("door", "\"state\": \"closed\"") && shown("door", "\"count\": 1") && shown("door", "\"limit\": 5") &&
+	   shown("door", "\"waiterCount\": 3"), "... as dlock show tells");
+	ok(actor_do(&crew[5], l_count, 7, "").r == 0 && result_is(0, SOON_MS, 0) && result_is(1, SOON_MS, 0) && result_is(2, SOON_MS, 0),
+	   "and then all go on");
+	ok(actor_do(&crew[5], l_wait, 0, "").r == 0 && actor_do(&crew[5], l_count, 1, "").r == 0, "it stays open");
+	crew_end();
+	crew_begin();
+	res.r = all(l_open, 9, "door");
+	ok(res.r && actor_do(&crew[0], l_value, 0, "").token == 0 && actor_do(&crew[1], l_wait, 1000, "").r == 0,
+	   "it outlives all who use it");
+	ok(actor_do(&crew[0], l_unlink, 0, "door").r == 0 && actor_do(&crew[1], l_count, 1, "").r == ENOENT &&
+	   actor_do(&crew[2], l_wait, 1000, "").r == ENOENT, "unlinked it is gone for all");
+	ok(actor_do(&crew[0], l_unlink, 0, "door").r == ENOENT, "... and cannot be unlinked again");
+	crew_end();
+}
+
+static void latch_deaths(void)
+{
+	uint32_t total = 0;
+	struct result res;
+
+	crew_begin();
+	memset(shared, 0, sizeof *shared);
+	ok(all(l_open, 1000000, "many"), "a latch of a million");
+	for (int i = 0; i < CREW; i++)
+		actor_send(&crew[i], l_count_many, (uint64_t)i, "");
+	die_again_and_again(DEATHS);
+	nap_ns(50 * MS);
+	shared->stop = 1;
+	for (int i = 0; i < CREW; i++) {
+		if (!result_is(i, LONG_MS, 0))
+			note("%d does not end", i);
+		total += shared->counted[i];
+	}
+	res = actor_do(&crew[0], l_value, 0, "");
+	note("counted %u over %u deaths of the daemon", total, deaths);
+	ok(res.r == 0 && res.token == 1000000 - total && total > 100, "every countdown is counted once, whenever the daemon dies");
+	ok(actor_do(&crew[0], l_unlink, 0, "many").r == 0, "unlinked");
+	crew_end();
+}
+
+/* --- Conditions --- */
+
+static void conditions(void)
+{
+	struct result res;
+
+	crew_begin();
+	ok(all(c_open, 0, "room"), "a condition and its lock are opened");
+	ok(actor_do(&crew[0], c_wait_unheld, 0, "").r == EPERM, "who does not hold the lock cannot wait");
+	res = actor_do(&crew[0], c_wait, 50, "");
+	ok(res.r == ETIMEDOUT && res.token == 1, "a wait ends at its time, with the lock held");
+	for (int i = 0; i < 4; i++) {
+		actor_send(&crew[i], c_wait, 0, "");
+		nap_ns(50 * MS);
+	}
+	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && result_is(0, SOON_MS, 0) && nothing_from(1, 50), "a signal wakes the first");
+	actor_kill(&crew[1], SIGKILL);
+	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && result_is(2, SOON_MS, 0), "... of those who live");
+	actor_do(&crew[5], c_take, 0, "");
+	ok(actor_do(&crew[5], c_signal, 1, "").r == 0 && nothing_from(3, 100), "who is woken waits for the lock");
+	ok(actor_do(&crew[5], c_post, 0, "").r == 0 && result_is(3, SOON_MS, 0), "... and has it then");
+	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && actor_do(&crew[4], c_wait, 100, "").r == ETIMEDOUT,
+	   "a signal for nobody is nobody's");
+	crew_end();
+
+	crew_begin();
+	ok(all(c_open, 1, "robust"), "with a robust lock");
+	actor_send(&crew[0], c_wait, 0, "");
+	nap_ns(50 * MS);
+	actor_do(&crew[1], c_take, 0, "");
+	ok(actor_do(&crew[1], c_signal, 0, "").r == 0, "signalled");
+	actor_kill(&crew[1], SIGKILL);
+	ok(result_is(0, SOON_MS, EOWNERDEAD), "who is woken is told that the lock's holder died");
+	crew_end();
+}
+
+/* A process that has been signalled and is stopped, then dies: its signal is another's. */
+static void condition_deaths(void)
+{
+	crew_begin();
+	ok(all(c_open, 0, "deaths"), "opened anew");
+	for (int i = 0; i < 3; i++) {
+		actor_send(&crew[i], c_wait, 0, "");
+		nap_ns(50 * MS);
+	}
+	kill(crew[0].pid, SIGSTOP);
+	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && nothing_from(1, 50), "a signal for one who is stopped");
+	actor_kill(&crew[0], SIGKILL);
+	ok(result_is(1, SOON_MS, 0) && nothing_from(2, 50), "... wakes the next when that one dies");
+	daemon_end(&daemon_, SIGKILL);
+	daemon_started(&daemon_);
+	ok(nothing_from(2, 100), "a restart of the daemon wakes nobody");
+	daemon_end(&daemon_, SIGTERM);
+	actor_send(&crew[5], c_signal, 0, "");
+	nap_ns(50 * MS);
+	daemon_started(&daemon_);
+	ok(result_is(5, LONG_MS, 0) && result_is(2, SOON_MS, 0), "a signal while no daemon is there arrives when one is");
+	crew_end();
+}
+
+static void condition_restarts(void)
+{
+	const uint64_t total = 600;
+
+	crew_begin();
+	memset(shared, 0, sizeof *shared);
+	ok(all(c_open, 0, "queue"), "a queue");
+	for (int i = 1; i < CREW; i++)
+		actor_send(&crew[i], c_consume, total, "");
+	actor_send(&crew[0], c_produce, total, "");
+	die_again_and_again(DEATHS);
+	for (int i = 0; i < CREW; i++)
+		if (!result_is(i, LONG_MS, 0))
+			note("%d does not end: %d made, %d taken", i, (int)shared->made, (int)shared->taken);
+	ok(shared->made == total && shared->taken == total, "all that one makes is taken by five, over %u deaths of the daemon", deaths);
+	crew_end();
+}
+
+/* --- Ids --- */
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void identifiers(void)
+{
+	unsigned twice = 0;
+	struct result res[CREW];
+	bool same = true;
+	uint64_t worker;
+
+	crew_begin();
+	for (int i = 0; i < CREW; i++) {
+		res[i] = actor_do(&crew[i], i_open, 0, "orders");
+		same &= res[i].r == 0 && res[i].token == res[0].token;
+	}
+	ok(same, "a worker's number, the same for all of the node");
+	worker = res[0].token;
+	ok(shown("orders", "\"state\": \"leased\""), "dlock show tells of it");
+	for (int i = 0; i < CREW; i++)
+		actor_send(&crew[i], i_take, (uint64_t)i, "");
+	die_again_and_again(DEATHS / 2);
+	for (int i = 0; i < CREW; i++)
+		ok(result_is(i, LONG_MS, 0), "%d ids, each above the last", IDS);
+	qsort(ids, (size_t)CREW * IDS, sizeof *ids, by_number);
+	for (unsigned i = 1; i < CREW * IDS; i++)
+		twice += ids[i] == ids[i - 1];
+	ok(!twice, "none twice, over %u deaths of the daemon", deaths);
+	ok((ids[0] >> 12 & 1023) == worker && (ids[CREW * IDS - 1] >> 12 & 1023) == worker, "all of that worker");
+	kill(daemon_.pid, SIGSTOP);
+	res[0] = actor_do(&crew[0], i_take_all, 10000, "");
+	kill(daemon_.pid, SIGCONT);
+	note("without the daemon for %d ms", (int)res[0].token);
+	ok(res[0].r == ENOTCONN && res[0].token >= 1500, "they go on while the daemon is stopped, up to the ceiling");
+	ok(actor_do(&crew[0], i_take_all, 300, "").r == 0, "... and after that");
+	crew_end();
+	crew_begin();
+	ok(actor_do(&crew[0], i_open, 0, "orders").r == 0 && actor_do(&crew[0], i_close, 0, "").r == 0 &&
+	   actor_do(&crew[0], i_open, 0, "orders").token == worker, "closed and opened again: the same number");
+	crew_end();
+}
+
+/* --- Values --- */
+
+static void values(void)
+{
+	char text[1024];
+
+	ok(dlock_command(text, sizeof text, "put config/a one") == 0 && dlock_command(text, sizeof text, "get config/a") == 0 &&
+	   !strcmp(text, "one"), "a value is put and got");
+	daemon_end(&daemon_, SIGKILL);
+	daemon_started(&daemon_);
+	ok(dlock_command(text, sizeof text, "get config/a") == 0 && !strcmp(text, "one"), "it outlives the daemon");
+	ok(dlock_command(text, sizeof text, "put --if-version 0 config/a two") == 1, "under another version nothing is written");
+	ok(dlock_command(text, sizeof text, "rm config/a") == 0 && dlock_command(text, sizeof text, "get config/a") == 66, "removed");
+}
+
+int main(void)
+{
+	harness_begin(150);
+	shared = shared_memory(sizeof *shared);
+	ids = shared_memory(sizeof *ids * CREW * IDS);
+	daemon_started(&daemon_);
+	latches();
+	latch_deaths();
+	conditions();
+	condition_deaths();
+	condition_restarts();
+	identifiers();
+	values();
+	daemon_end(&daemon_, SIGTERM);
+	return harness_end();
+}
