@@ -96,7 +96,7 @@ def number(text):
 def target(row):
     parts = []
     if float(row['goal']):
-        parts.append(f'{float(row["goal"]):.2g}x or {row["better"]}')
+        parts.append(f'{round(float(row["goal"]), 2):g}x or {row["better"]}')
     if float(row['limit']):
         parts.append(f'{number(row["limit"])} {row["unit"]} or less')
     return ', '.join(parts) or '–'

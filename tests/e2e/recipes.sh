@@ -39,5 +39,113 @@ on 3 run -n -E 0 nightly -- "$examples/once.sh" 0 sh -c 'exit 3'
 [ $? = 3 ]
 ok $? "... and its exit code is the run's"
 
+# --- A new version on all hosts, two at a time ---
+
+started=
+for i in 1 2 3 4 5 6; do
+	on $((i % 3 + 1)) run --sem 2 deploy -- "$examples/deploy.sh" host$i "$dir/deploy" &
+	started="$started $!"
+done
+wait $started
+# most FILE: how many were out at once, at most
+most() { sort "$1" | awk '$2 == "out" { n++ } $2 == "in" { n-- } n > most { most = n } END { print most + 0 }'; }
+lines "$dir/deploy" 12 && [ "$(most "$dir/deploy")" = 2 ]
+ok $? "six hosts are taken out of service, two at a time"
+printf '1 out a\n2 out b\n3 out c\n4 in a\n' >"$dir/three"
+[ "$(most "$dir/three")" = 3 ]
+ok $? "... and the judge would see a third"
+DLOCK_RUN_DIR=$dir/1/run DEPLOY_SECONDS=60 "$dlock" run --sem 2 deploy -- "$examples/deploy.sh" lost "$dir/lost" 2>/dev/null &
+lost=$!
+until_true 10 test -s "$dir/lost"
+kill -KILL $lost
+wait $lost 2>/dev/null
+on 2 run --sem 2 -w 10 deploy -- "$dlock" run --sem 2 -w 10 deploy -- true
+ok $? "... and the permit of one that is killed comes back"
+
+# --- A batch job in phases ---
+
+# workers FIRST LAST: their pids in $started
+workers() {
+	local w
+	started=
+	for ((w = $1; w <= $2; w++)); do
+		use $((w % 3 + 1)) "$programs/phases" 6 $w "$dir/phases" 5 2>>"$dir/phases.err" &
+		started="$started $!"
+	done
+}
+
+# ended STATUS: all of them, so
+ended() {
+	local p r=0
+	for p in $started; do
+		wait $p
+		[ $? = "$1" ] || r=1
+	done
+	return $r
+}
+
+mkdir "$dir/phases"
+workers 0 5
+ended 0 && [ "$(cat "$dir"/phases/4.* | sort | uniq -c | tr -s ' ')" = ' 6 3240.' ] && [ "$(ls "$dir/phases" | wc -l)" = 6 ]
+ok $? "six workers on three nodes: none begins a phase before all have ended the one before"
+rm "$dir"/phases/*
+workers 0 4
+all_came() { [ "$(ls "$dir/phases" | wc -l)" = 5 ]; }
+until_true 10 all_came
+sleep 0.3
+kill -KILL "$(pgrep -f -- "^$programs/phases 6 4 $dir/phases")"
+started=${started% *}
+ended 75 && grep -q 'a worker has died' "$dir/phases.err"
+ok $? "... one of them dies, and the others are told"
+workers 0 5
+ended 0 && [ "$(cat "$dir"/phases/4.* | sort -u)" = 3240. ]
+ok $? "... and the job, begun again, comes to its end"
+
+# --- All or none ---
+
+# parties WHAT [no]: three of them commit that; the last votes no
+parties() {
+	local i
+	started=
+	for i in 1 2 3; do
+		use $i "$programs/commit" 3 "$dir/file$i" ${2:+$([ $i = 3 ] && echo $2)} <<<"$1" >>"$dir/commits" &
+		started="$started $!"
+	done
+}
+all_have() { [ "$(cat "$dir"/file[123] | sort -u)" = "$1" ] && ! ls "$dir"/file*.new >/dev/null 2>&1; }
+
+parties one
+ended 0 && all_have one
+ok $? "three parties vote yes, and all commit"
+parties two no
+ended 1 && all_have one
+ok $? "... one votes no, and none does"
+use 1 "$programs/commit" 3 "$dir/file1" <<<three >/dev/null &
+started=$!
+DLOCK_RUN_DIR=$dir/2/run "$programs/commit" 3 "$dir/file2" <<<three >/dev/null &
+lost=$!
+until_true 10 test -s "$dir/file1.new" && until_true 10 test -s "$dir/file2.new"
+sleep 0.3
+kill -KILL $lost
+wait $lost 2>/dev/null
+ended 1 && rm "$dir/file2.new" && all_have one
+ok $? "... one dies before all have voted, and none does"
+
+# --- Numbers ---
+
+started=
+for i in 1 2 3 4; do
+	use $((i % 3 + 1)) "$programs/ids" 5000 >"$dir/ids$i" &
+	started="$started $!"
+done
+ended 0 && cat "$dir"/ids[1-4] >"$dir/ids" && lines "$dir/ids" 20000 && [ -z "$(sort "$dir/ids" | uniq -d)" ]
+ok $? "four processes on three nodes: twenty thousand numbers, none twice"
+rising() { sort -nuC "$1"; }
+rising "$dir/ids1" && rising "$dir/ids2" && rising "$dir/ids3" && rising "$dir/ids4" && ! rising "$dir/ids"
+ok $? "... that rise"
+# By bash: an id has more digits than awk's numbers.
+[ "$(while read -r id; do echo $((id >> 12 & 1023)); done <"$dir/ids" | sort -u | wc -l)" = 3 ]
+ok $? "... each node under a worker number of its own"
+
 echo "1..$n"
 exit $failed
