@@ -129,6 +129,7 @@ static inline void sem_soon(struct sem *m)
 
 /* Gives back so many of the free ones, and waits for a total of `wanted` (0: nothing), unless that is so already. */
 void sem_tell(struct sem *m, uint32_t give, uint32_t wanted, bool tries);
+void sem_resize_say(struct sem *m);      /* what is to be asked, and has not been */
 void sem_keep(struct sem *m);            /* the answer to one who only tried */
 void sem_release(struct sem *m);         /* all of it */
 void sem_noted(struct sem *m);           /* what node/lease.c sees in the name's record */

@@ -38,7 +38,7 @@ static uint64_t *note(const struct sem *m)
 
 /* --- What it tells --- */
 
-static void resize_say(struct sem *m)
+void sem_resize_say(struct sem *m)
 {
 	if (!m->resize || m->resize_said || m->core != SEM_CORE_IN)
 		return;
@@ -94,7 +94,7 @@ void sem_tell(struct sem *m, uint32_t give, uint32_t wanted, bool tries)
 	case SEM_CORE_RELEASING:
 		break;                   /* again when it is forgotten */
 	}
-	resize_say(m);
+	sem_resize_say(m);
 }
 
 void sem_keep(struct sem *m)

@@ -328,6 +328,8 @@ static void serve_round(struct sem *m, bool *ret_waits)
 	/* While it waits for others to give here, nothing more is asked for; what has been asked for stands. */
 	if (how != WAITS_HERE || (m->asked && m->asked > m->limit))
 		sem_tell(m, 0, wanted, tries);
+	else
+		sem_resize_say(m);
 	unbar_rest(m);
 	*ret_waits = m->first || (m->keep < m->weight && m->weight);
 }

@@ -108,8 +108,58 @@ static int lock_close(void *h)
 	return dlock_close(h);
 }
 
+#define PERMITS 4
+
+static int sem_open_it(void **ret, const char *name, const dlock_attr_t *attr)
+{
+	dlock_sem_t *s;
+	int r = dlock_sem_open(&s, name, PERMITS, attr);
+
+	if (r == 0)
+		*ret = s;
+	return r;
+}
+
+static int sem_wait_for(void *h, unsigned weight)
+{
+	return dlock_sem_wait_n(h, weight);
+}
+
+static int sem_try(void *h, unsigned weight)
+{
+	int r = dlock_sem_trywait_n(h, weight);
+
+	return r == EAGAIN ? EBUSY : r;
+}
+
+static int sem_timed(void *h, unsigned weight, const struct timespec *abs)
+{
+	return dlock_sem_clockwait_n(h, weight, CLOCK_MONOTONIC, abs);
+}
+
+static int sem_check(void *h)
+{
+	return dlock_sem_check(h);
+}
+
+static int sem_token(void *h, uint64_t *ret)
+{
+	return dlock_sem_token(h, ret);
+}
+
+static int sem_give(void *h, unsigned weight)
+{
+	return dlock_sem_post_n(h, weight);
+}
+
+static int sem_close_it(void *h)
+{
+	return dlock_sem_close(h);
+}
+
 static const struct sort sorts[] = {
 	{ "l", 0, false, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give, lock_close },
+	{ "s", PERMITS, false, sem_open_it, sem_wait_for, sem_try, sem_timed, sem_check, sem_token, sem_give, sem_close_it },
 };
 
 #define SORTS (sizeof sorts / sizeof *sorts)

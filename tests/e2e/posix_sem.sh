@@ -70,6 +70,19 @@ sleep 0.3
 from=$(us)
 at 3 post /far && wait $waiter
 ok $? "a post on one node reaches who waits on the other ($((($(us) - from) / 1000)) ms)"
+DLOCK_RUN_DIR=$dir/2/run "$dlock" run --sem 2 job -- sleep 60 &
+one=$!
+DLOCK_RUN_DIR=$dir/3/run "$dlock" run --sem 2 job -- sleep 60 &
+two=$!
+held() { on "$1" show job 2>/dev/null | grep -q 'semaphore, held'; }
+until_true 10 held 2 && until_true 10 held 3 && ! on 3 run -n --sem 2 job true && ! on 2 run -n --sem 2 job true
+ok $? 'permits that belong to somebody: two nodes have one each, and no third is to be had'
+on 3 run -n --sem 3 job true 2>/dev/null
+[ $? = 65 ] && on 2 run -n --sem 3 other true && on 3 run -n --sem 2 other true
+ok $? 'another number is refused while anybody has it open, and not after that'
+kill $one
+until_true 10 on 3 run -n --sem 2 job true && { kill $two; wait $one $two 2>/dev/null; true; }
+ok $? 'what one gives back the other node has'
 at 3 post /far && at 3 post /far && at 2 value /far && says 2
 ok $? 'the value goes from node to node'
 sleep 2

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Semaphores on one node: order and weight, resizing, threads, what a crowd of processes that are killed, stopped and served by a
+ * daemon that is killed can do to the number of permits (nothing), and what one that scribbles can.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "actor.h"
+#include "dlock.h"
+#include "harness.h"
+#include "proto/segment.h"
+
+#define CROWD   6
+#define PERMITS 3
+#define CROWD_MS (harness.full ? 60000 : 4000)
+#define SOON_MS 500
+
+static struct daemon daemon_;
+
+/* --- In the actors --- */
+
+static dlock_sem_t *sem;
+
+static int act_open_of(struct stage *s, uint64_t permits)
+{
+	return dlock_sem_open(&sem, s->text, (unsigned)permits, NULL);
+}
+
+static int act_take_n(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_wait_n(sem, (unsigned)n);
+}
+
+static int act_try_n(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_trywait_n(sem, (unsigned)n);
+}
+
+static int act_within(struct stage *s, uint64_t ms_and_n)
+{
+	struct timespec t;
+
+	(void)s;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_nsec += (long)(ms_and_n / 100 % 1000) * 1000000;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	return dlock_sem_clockwait_n(sem, (unsigned)(ms_and_n % 100), CLOCK_MONOTONIC, &t);
+}
+
+static int act_give_n(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_post_n(sem, (unsigned)n);
+}
+
+static int act_resize(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_resize(sem, (unsigned)n);
+}
+
+/* 1000 + value, or the error. */
+static int act_value(struct stage *s, uint64_t unused)
+{
+	int v, r = dlock_sem_getvalue(sem, &v);
+
+	(void)s;
+	(void)unused;
+	return r ? r : 1000 + v;
+}
+
+static int act_close_it(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_sem_close(sem);
+}
+
+static struct actor a, b, c;
+
+static void curtain_up(const char *name, unsigned permits)
+{
+	struct actor *all[] = { &a, &b, &c };
+
+	for (unsigned i = 0; i < 3; i++) {
+		int r;
+
+		actor_begin(all[i]);
+		r = actor_do(all[i], act_open_of, permits, name).r;
+		if (r)
+			give_up("%s cannot be opened: %s", name, strerror(r));
+	}
+}
+
+static void curtain_down(void)
+{
+	actor_kill(&a, SIGKILL);
+	actor_kill(&b, SIGKILL);
+	actor_kill(&c, SIGKILL);
+}
+
+static bool does(struct actor *who, actor_fn fn, uint64_t arg, int wanted)
+{
+	int r = actor_do(who, fn, arg, NULL).r;
+
+	if (r != wanted)
+		note("an answer is %d instead of %d", r, wanted);
+	return r == wanted;
+}
+
+static bool waits(struct actor *who, uint64_t n)
+{
+	actor_send(who, act_take_n, n, NULL);
+	return asleep(who->pid, 2000);
+}
+
+static bool comes(struct actor *who)
+{
+	struct result r = { .r = -1 };
+
+	return actor_result(who, SOON_MS, &r) && r.r == 0;
+}
+
+static bool comes_not(struct actor *who)
+{
+	struct result r;
+
+	return !actor_result(who, 150, &r);
+}
+
+static bool value_is(int wanted)
+{
+	int r = -1;
+
+	for (int i = 0; i < 50 && r != 1000 + wanted; i++) {     /* ends are noticed soon */
+		r = actor_do(&c, act_value, 0, NULL).r;
+		if (r != 1000 + wanted)
+			nap_ns(10 * MS);
+	}
+	if (r != 1000 + wanted)
+		note("the value is %d instead of %d", r - 1000, wanted);
+	return r == 1000 + wanted;
+}
+
+static void story_weights(void)
+{
+	bool good;
+
+	curtain_up("weights", 5);
+	good = does(&a, act_take_n, 3, 0) && value_is(2);
+	good &= does(&b, act_try_n, 3, EAGAIN) && does(&b, act_try_n, 2, 0) && does(&c, act_try_n, 1, EAGAIN);
+	good &= does(&b, act_within, 20 * 100 + 1, ETIMEDOUT) && does(&b, act_take_n, 6, EINVAL) && does(&b, act_give_n, 3, EPERM);
+	ok(good, "permits are taken by weight, all or nothing; a try and a limit find too few");
+	good = waits(&c, 4) && does(&a, act_give_n, 3, 0) && comes_not(&c);
+	good &= does(&a, act_try_n, 1, EAGAIN);          /* somebody waits, though for more */
+	good &= does(&b, act_give_n, 1, 0) && comes(&c);
+	ok(good, "who waits for many is served before those who come later and want few");
+	good = does(&c, act_close_it, 0, EBUSY) && does(&c, act_give_n, 4, 0) && does(&b, act_give_n, 1, 0) && value_is(5);
+	ok(good, "in the end all are there; the last handle of a holder cannot be closed");
+	curtain_down();
+}
+
+static void story_timed_out(void)
+{
+	bool good;
+
+	curtain_up("left", 2);
+	good = does(&a, act_take_n, 1, 0);
+	actor_send(&b, act_within, 200 * 100 + 2, NULL);
+	good &= asleep(b.pid, 1000) && waits(&c, 1) && comes_not(&c);
+	struct result r = { .r = -1 };
+	good &= actor_result(&b, 2000, &r) && r.r == ETIMEDOUT && comes(&c);
+	ok(good, "one who gives up waiting for many makes room at once for those behind");
+	curtain_down();
+}
+
+static void story_resize(void)
+{
+	bool good;
+
+	curtain_up("size", 2);
+	good = does(&a, act_take_n, 2, 0) && waits(&b, 1) && does(&c, act_resize, 3, 0) && comes(&b);
+	ok(good, "more permits: who waits notices at once");
+	good = does(&c, act_resize, 1, 0) && does(&c, act_try_n, 1, EAGAIN) && does(&a, act_give_n, 2, 0) && does(&a, act_try_n, 1, EAGAIN) &&
+	       value_is(0) && does(&b, act_give_n, 1, 0) && value_is(1) && does(&c, act_try_n, 1, 0);
+	ok(good, "fewer than are held: nothing is granted, nor taken again, until enough have been posted");
+	good = waits(&b, 1) && does(&c, act_resize, 4, 0) && comes(&b) && waits(&a, 4) && does(&c, act_resize, 3, 0);
+	struct result r = { .r = -1 };
+	good &= actor_result(&a, SOON_MS, &r) && r.r == EINVAL;
+	ok(good, "who waits for more than there are any more is told so at once");
+	curtain_down();
+}
+
+/* --- Idle permits are anybody's --- */
+
+static void story_idle(void)
+{
+	bool good = true;
+
+	curtain_up("idle", 2);
+	for (int i = 0; i < 20 && good; i++) {
+		struct actor *who[] = { &a, &b, &c };
+
+		good = does(who[i % 3], act_try_n, 2, 0) && does(who[i % 3], act_give_n, 2, 0);
+	}
+	ok(good, "what one process has cached, and does not hold, another takes by a try");
+	good = does(&a, act_take_n, 2, 0) && does(&a, act_give_n, 2, 0);
+	kill(a.pid, SIGSTOP);
+	uint64_t since = now_ns();
+	good &= does(&b, act_take_n, 2, 0) && now_ns() - since < 100 * MS;
+	kill(a.pid, SIGCONT);
+	good &= waits(&a, 1) && does(&b, act_give_n, 2, 0) && comes(&a);
+	ok(good, "... also from one that is stopped, within a moment");
+	curtain_down();
+}
+
+/* --- Threads --- */
+
+static int in_now, in_most;
+
+static void *one_thread(void *arg)
+{
+	intptr_t bad = 0;
+
+	for (int i = 0; i < 3000 && !bad; i++) {
+		if (dlock_sem_wait(arg)) {
+			bad = 1;
+			break;
+		}
+		int n = __atomic_add_fetch(&in_now, 1, __ATOMIC_SEQ_CST);
+		if (n > in_most)
+			in_most = n;
+		if (i % 64 == 0)
+			sched_yield();
+		__atomic_sub_fetch(&in_now, 1, __ATOMIC_SEQ_CST);
+		bad |= dlock_sem_post(arg) != 0;
+	}
+	return (void *)bad;
+}
+
+static int act_threads(struct stage *s, uint64_t n)
+{
+	pthread_t t[8];
+	intptr_t bad = 0;
+
+	(void)s;
+	for (uint64_t i = 0; i < n; i++)
+		pthread_create(&t[i], NULL, one_thread, sem);
+	for (uint64_t i = 0; i < n; i++) {
+		void *r;
+
+		pthread_join(t[i], &r);
+		bad |= (intptr_t)r;
+	}
+	return bad ? -2 : in_most;
+}
+
+static void story_threads(void)
+{
+	struct result r = { .r = -1 }, q = { .r = -1 };
+
+	curtain_up("threads", 2);
+	actor_send(&a, act_threads, 8, NULL);
+	actor_send(&b, act_threads, 3, NULL);
+	bool good = actor_result(&a, 30000, &r) && actor_result(&b, 30000, &q) && r.r >= 1 && r.r <= 2 && q.r >= 1 && q.r <= 2 && value_is(2);
+	ok(good, "eight threads of one process and three of another share two permits (%d and %d at most at a time)", r.r, q.r);
+	curtain_down();
+}
+
+/* --- A crowd --- */
+
+struct seat {
+	uint64_t in;                     /* so many permits it holds, or is about to give back; low half of it the pid */
+	uint64_t rounds;
+};
+
+static struct seat *seats;
+
+static void play(struct seat *seat, bool greedy)
+{
+	dlock_attr_t *attr;
+	dlock_sem_t *s;
+
+	end_with_parent();
+	if (dlock_attr_create(&attr) || dlock_attr_set_wait_daemon(attr, true) || dlock_sem_open(&s, "crowd", PERMITS, attr))
+		_exit(1);
+	for (;;) {
+		unsigned n = 1 + random_below(greedy ? PERMITS : 1);
+
+		if (dlock_sem_wait_n(s, n))
+			_exit(2);
+		__atomic_store_n(&seat->in, n, __ATOMIC_SEQ_CST);
+		if (random_below(50) == 0)
+			nap_ns(random_below(2000) * 1000);
+		__atomic_store_n(&seat->in, 0, __ATOMIC_SEQ_CST);
+		if (dlock_sem_post_n(s, n))
+			_exit(3);
+		seat->rounds++;
+	}
+}
+
+static pid_t begin(unsigned i)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		play(&seats[i], i % 2);
+	return pid;
+}
+
+/* Those who say that they are in hold that many at this moment: what is read last may have ended before, so it is read twice. */
+static unsigned together(void)
+{
+	unsigned n = 0;
+	uint64_t in[CROWD];
+
+	for (unsigned i = 0; i < CROWD; i++)
+		in[i] = __atomic_load_n(&seats[i].in, __ATOMIC_SEQ_CST);
+	for (unsigned i = 0; i < CROWD; i++) {
+		uint64_t rounds = seats[i].rounds;
+
+		n += in[i] && in[i] == __atomic_load_n(&seats[i].in, __ATOMIC_SEQ_CST) && rounds == seats[i].rounds ? (unsigned)in[i] : 0;
+	}
+	return n;
+}
+
+static bool ended_well(pid_t pid)
+{
+	int status;
+
+	waitpid(pid, &status, 0);
+	if (WIFEXITED(status))
+		note("one of the crowd has ended with %d", WEXITSTATUS(status));
+	return !WIFEXITED(status);
+}
+
+static void story_crowd(void)
+{
+	pid_t pid[CROWD];
+	uint64_t until = now_ns() + CROWD_MS * MS, rounds = 0;
+	unsigned kills = 0, stops = 0, restarts = 0;
+	bool good = true;
+
+	seats = shared_memory(CROWD * sizeof *seats);
+	for (unsigned i = 0; i < CROWD; i++)
+		pid[i] = begin(i);
+	for (unsigned turn = 0; now_ns() < until && good; turn++) {
+		unsigned i = random_below(CROWD);
+
+		nap_ns(random_below(20) * MS);
+		if (turn % 20 == 19) {
+			daemon_end(&daemon_, SIGKILL);
+			nap_ns(random_below(30) * MS);
+			daemon_started(&daemon_);
+			restarts++;
+		} else if (turn % 3 == 0) {
+			kill(pid[i], SIGSTOP);
+			nap_ns(random_below(30) * MS);
+			kill(pid[i], SIGCONT);
+			stops++;
+		} else {
+			kill(pid[i], SIGKILL);
+			good &= ended_well(pid[i]);
+			seats[i].in = 0;
+			rounds += seats[i].rounds;
+			seats[i].rounds = 0;
+			pid[i] = begin(i);
+			kills++;
+		}
+	}
+	for (unsigned i = 0; i < CROWD; i++) {
+		kill(pid[i], SIGKILL);
+		good &= ended_well(pid[i]);
+		rounds += seats[i].rounds;
+	}
+	curtain_up("crowd", PERMITS);
+	good &= value_is(PERMITS) && does(&a, act_take_n, PERMITS, 0) && value_is(0) && does(&a, act_give_n, PERMITS, 0);
+	ok(good && rounds > 1000, "after %u kills, %u stops and %u deaths of the daemon all permits are there (%llu rounds)", kills, stops, restarts,
+	   (unsigned long long)rounds);
+	curtain_down();
+}
+
+/* --- A look at whether more are in than may be --- */
+
+static void story_together(void)
+{
+	pid_t pid[CROWD];
+	unsigned most = 0;
+	uint64_t until = now_ns() + 1500 * MS;
+	bool good = true, all = true;
+
+	seats = shared_memory(CROWD * sizeof *seats);
+	for (unsigned i = 0; i < CROWD; i++)
+		pid[i] = begin(i);
+	while (now_ns() < until)
+		for (unsigned k = 0; k < 2000; k++) {
+			unsigned n = together();
+
+			most = n > most ? n : most;
+		}
+	for (unsigned i = 0; i < CROWD; i++) {
+		all &= seats[i].rounds > 20;
+		kill(pid[i], SIGKILL);
+		good &= ended_well(pid[i]);
+	}
+	ok(good && all && most >= 2 && most <= PERMITS, "no more than %d are ever in (%u seen), and everybody comes through again and again", PERMITS, most);
+}
+
+int main(void)
+{
+	harness_begin(120);
+	daemon_started(&daemon_);
+	story_weights();
+	story_timed_out();
+	story_resize();
+	story_idle();
+	story_threads();
+	story_together();
+	story_crowd();
+	daemon_end(&daemon_, SIGTERM);
+	return harness_end();
+}
