@@ -46,6 +46,9 @@ static void binding_fill(struct binding *b, const struct dlock *l, const struct 
 		.read_as = cell_slot(t->slot),
 		.lane = t->space->serial % READ_LANES,
 		.own = t->account ? (uint64_t *)seg_slot(t->space->base, t->account) : no_account,
+		.lane_off = lane_offset(t->space->serial % READ_LANES),
+		.record_off = lane_offset(t->space->serial % READ_LANES) + (uint32_t)offsetof(struct read_line, hold) +
+			      t->slot % SEG_LINE_CELLS * (uint32_t)sizeof(struct read_hold),
 	};
 	/* Any thread may change the depth, so it is done by swaps in slow.c; and no serial is the holder. */
 	if (process && l->attr.recursive) {
@@ -90,6 +93,7 @@ int binding_retire(struct dlock *l, struct binding *b)
 		.slot = b->slot, .account = b->account, .epoch = b->epoch, .value = b->value, .space = space_ref(b->space),
 		.read_key = b->read_key, .read_as = b->read_as, .lane = b->lane,
 		.own = b->own,
+		.lane_off = b->lane_off, .record_off = b->record_off,
 	};
 	binding_publish(l, n);
 	return 0;

@@ -81,40 +81,37 @@ __attribute__((noinline)) static int wait_rest(struct dlock *l, enum took how, b
 
 /* --- Readers: two exchanges in a cell of the thread's own (proto/readers.h) --- */
 
-static inline enum took read_take(struct binding *b)
+__attribute__((noinline, cold)) static enum took read_not(struct binding *b, uint64_t *cell)
+{
+	if (read_leave(binding_slot(b), cell))
+		read_wake(b);
+	return TOOK_NOT;
+}
+
+static inline __attribute__((always_inline)) enum took read_take(struct binding *b)
 {
 	struct seg_slot *s = binding_slot(b);
 	struct read_line *n;
 	struct read_hold *h;
 	uint64_t gate, number;
-	uint32_t i = b->slot % SEG_LINE_CELLS;
 
 	if (!thread_serial())
 		return TOOK_NOT;
-	n = &readers_here()->lane[b->lane];
-	h = &n->hold[i];
+	n = read_lane(b);
+	h = read_record(b);
 	if (n->key != b->read_key || h->b)
 		return TOOK_NOT;
 	gate = READ_LOAD(&s->gate);
 	if (gate & GATE_LOW)
 		return TOOK_NOT;
 	h->as = b->read_as | (gate & GATE_ERA);
-	h->at = &n->cells[i];
-	if (!read_enter(s, h->at, h->as, gate, n->mark, b->slow, &number)) {
-		if (read_leave(s, h->at))
-			read_wake(b);
-		return TOOK_NOT;
-	}
+	if (!likely(read_enter(s, h->at, h->as, gate, n->mark, b->slow, &number)))
+		return read_not(b, h->at);
 	h->number = number;
 	h->depth = 1;
 	h->cell_of = h;
 	__atomic_store_n(&h->b, b, __ATOMIC_RELAXED);
 	return likely(deadline_good_ticks(b->line)) ? TOOK : TOOK_LATE;
-}
-
-static struct read_hold *read_record(const struct binding *b)
-{
-	return &readers_here()->lane[b->lane].hold[b->slot % SEG_LINE_CELLS];
 }
 
 __attribute__((noinline)) static int read_rest(struct dlock *l, struct binding *b, enum took how, bool try)
@@ -173,15 +170,16 @@ __attribute__((noinline)) static int give_read(struct dlock *l, struct binding *
 
 	if (!thread_serial())
 		return slow_post(l);
-	n = &readers_here()->lane[b->lane];
+	n = read_lane(b);
 	h = read_record(b);
 	if (n->key != b->read_key || h->b != b || __atomic_load_n(h->at, __ATOMIC_RELAXED) != (h->as | 1))
 		return slow_post(l);
 	if (((READ_LOAD(&binding_slot(b)->gate) ^ h->as) & GATE_ERA) || !__atomic_load_n(&b->line->ticks, __ATOMIC_RELAXED))
 		return slow_post(l);
 	__atomic_store_n(&h->b, NULL, __ATOMIC_RELAXED);
-	if (read_leave(binding_slot(b), h->at))
-		read_wake(b);
+	if (likely(!read_leave(binding_slot(b), h->at)))
+		return 0;
+	read_wake(b);
 	return 0;
 }
 

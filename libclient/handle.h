@@ -59,7 +59,8 @@ struct binding {
 	struct space *space;             /* NULL: bound to nothing */
 	uint64_t read_key;               /* read.h: of the lines in which its name is read; READ_NEVER: by the long way only */
 	uint64_t read_as;                /* its name in a cell */
-	uint32_t lane;
+	uint32_t lane;                   /* and where that, and the record, lie in a thread's page */
+	uint32_t lane_off, record_off;
 	uint32_t quiet;                  /* so often in a row a taker has found no reader */
 	uint64_t *own;                   /* objects: this client's words in it; never NULL */
 	uint64_t woken_ticks;            /* since when its holders have seen K; 0: not */

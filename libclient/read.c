@@ -68,7 +68,7 @@ static void hold_bind(struct read_hold *h, struct binding *b)
 
 static uint64_t cell_now(const struct read_hold *h)
 {
-	return __atomic_load_n(h->at, __ATOMIC_RELAXED);
+	return __atomic_load_n(h->cell_of->at, __ATOMIC_RELAXED);
 }
 
 static bool cell_lost(const struct read_hold *h, const struct binding *b)
@@ -137,7 +137,7 @@ struct read_hold *read_of_slot(uint32_t holder, const struct binding *b)
 		for (unsigned i = 0; i < SEG_LINE_CELLS && !found && n->key == key_of(b); i++) {
 			struct read_hold *h = &n->hold[i];
 
-			if (hold_binding(h) && h->at && h->cell_of == h && cell_of(b->slot, h->as) == h->as && !cell_lost(h, b))
+			if (hold_binding(h) && h->cell_of == h && cell_of(b->slot, h->as) == h->as && !cell_lost(h, b))
 				found = h;
 		}
 	lib_unlock();
@@ -244,8 +244,12 @@ static int line_note(struct readers *r, const struct binding *b, uint32_t line)
 	next = n->next;
 	*n = (struct read_line){ .cells = seg_line(b->space->base, line), .mark = line_mark(line), .line = line, .next = next,
 				 .space = space_ref(b->space) };
+	for (unsigned i = 0; i < SEG_LINE_CELLS; i++)
+		n->hold[i].at = &n->cells[i];
 	b->space->lines++;
 	__atomic_store_n(&n->key, key_of(b), __ATOMIC_RELEASE);
+	if (!all)
+		barrier_register();
 	readers_list(r);
 	return 0;
 }
@@ -279,7 +283,7 @@ int read_prepare(uint32_t holder, struct dlock *l, struct binding *b, const stru
 		*ret = error == 0 ? room(r, key_of(b), b->slot % SEG_LINE_CELLS, ret_line) : NULL;
 		if (*ret) {
 			hold_bind(*ret, &taken);
-			(*ret)->at = &(*ret_line)->cells[*ret - (*ret_line)->hold];
+			(*ret)->cell_of = NULL;
 		}
 		if (*ret && space_lines(b->space) <= (*ret_line)->line) {
 			hold_bind(*ret, NULL);
@@ -378,7 +382,6 @@ int read_again(uint32_t holder, struct binding *b, struct read_hold *cell_of)
 		h->depth++;
 	} else if (error == 0) {
 		read_hold(h, b, cell_of->number);
-		h->at = cell_of->at;
 		h->as = cell_of->as;
 		h->cell_of = cell_of;
 	}

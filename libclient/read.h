@@ -24,7 +24,7 @@
 struct read_hold {
 	struct binding *b;               /* NULL: none */
 	struct read_hold *cell_of;       /* the record whose cell counts it: itself, nearly always */
-	uint64_t *at;                    /* its cell */
+	uint64_t *at;                    /* the record's own cell, used or not */
 	uint64_t as;                     /* what stands there, but for the count */
 	uint64_t number;                 /* the token */
 	uint64_t depth;                  /* how often this handle holds; 0 with b set: others count in the cell still */
@@ -57,6 +57,22 @@ _Static_assert(sizeof(struct thread_page) <= 4096, "a page");
 static inline struct readers *readers_here(void)
 {
 	return &((struct thread_page *)(uintptr_t)thread_cell)->readers;
+}
+
+static inline uint32_t lane_offset(uint32_t lane)
+{
+	return (uint32_t)(offsetof(struct thread_page, readers.lane) + lane * sizeof(struct read_line));
+}
+
+/* Of the binding, where the serial is not 0; there is a line only if its key is the binding's. */
+static inline struct read_line *read_lane(const struct binding *b)
+{
+	return (struct read_line *)((uintptr_t)thread_cell + b->lane_off);
+}
+
+static inline struct read_hold *read_record(const struct binding *b)
+{
+	return (struct read_hold *)((uintptr_t)thread_cell + b->record_off);
 }
 
 static inline struct seg_slot *binding_slot(const struct binding *b)

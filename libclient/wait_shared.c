@@ -178,6 +178,7 @@ int wait_readers(struct wait *x, struct binding *b, uint64_t *w)
 		if (r != 0)
 			break;
 		was = READ_OR(&s->drain, (uint32_t)DRAIN_OWNER) | DRAIN_OWNER;
+		barrier_everywhere();
 		if (readers_there(x, b) && ((x->how & WAIT_UPGRADE) || !(READ_LOAD(&s->gate) & GATE_UPGRADER)))
 			r = drain_sleep(x, b, was);
 		if (r != 0)

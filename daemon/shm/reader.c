@@ -139,6 +139,7 @@ bool readers_drained(struct space *s, uint32_t slot)
 	if (!readers_inside_now(s, slot))
 		return true;
 	FAULT_AROUND(READ_OR(&seg_slot(s->base, slot)->drain, (uint32_t)DRAIN_DAEMON));
+	barrier_everywhere();
 	return !readers_inside_now(s, slot);
 }
 

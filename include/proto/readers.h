@@ -18,7 +18,8 @@
  *                 (readers_inside). Each of both has a full barrier in between, so one sees the other.
  *   the mark      is made by a reader that owns the word, or by nobody; the daemon alone takes marks away, where the word
  *                 is closed. So the lines of all who are inside are marked.
- *   leaving       empties the cell, then looks at `drain`. Who waits sets its bit there, then looks at the cells. Who
+ *   leaving       empties the cell, then looks at `drain`. Who waits sets its bit there, then looks at the cells. Only who waits
+ *                 has a barrier in between, but one for all processors. Who
  *                 empties it and is stopped before the wake costs a look of the waiting, every 10 ms.
  *   the era       is changed by the daemon alone, when holds are taken away: cells of an earlier one count for nothing.
  *                 A reader that was stopped between gate and word finds the gate changed.
@@ -30,6 +31,9 @@
 #ifndef DLOCK_READERS_H
 #define DLOCK_READERS_H
 
+#include <linux/membarrier.h>
+
+#include "futex.h"
 #include "lockword.h"
 #include "segment.h"
 
@@ -56,8 +60,28 @@ enum wants {
 	WANTS_UPGRADE = 4,               /* ... or reads, and wants to be alone before all others */
 };
 
+/*
+ * Each process that reads registers once, so that these barriers reach it. Without them, in a sandbox, looks are what is left.
+ */
+static inline void barrier_register(void)
+{
+	int saved = errno;
+
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+	errno = saved;
+}
+
+static inline void barrier_everywhere(void)
+{
+	int saved = errno;
+
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	errno = saved;
+}
+
 #ifndef LOCK_OPS                         /* the model brings its own */
 #define READ_LOAD(p)    __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define READ_EMPTY(p)   __atomic_store_n((p), 0, __ATOMIC_RELEASE)
 #define READ_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
 #define READ_OR(p, v)   __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
 #define READ_AND(p, v)  __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
@@ -105,10 +129,13 @@ static inline bool read_enter(struct seg_slot *s, uint64_t *cell, uint64_t as, u
 	return true;
 }
 
-/* Returns whether somebody waits for readers to leave: then read_left() is due. */
+/*
+ * Returns whether somebody waits for readers to leave: then read_left() is due. Without a barrier: who is about to sleep brings
+ * that about (barrier_everywhere), and where it cannot, looks again every 10 ms.
+ */
 static inline bool read_leave(struct seg_slot *s, uint64_t *cell)
 {
-	READ_SWAP(cell, 0);
+	READ_EMPTY(cell);
 	return READ_LOAD(&s->drain);
 }
 
