@@ -24,6 +24,7 @@ static const char help[] =
 "  -n, --nonblock               fail at once if the lock is held by another\n"
 "  -w, --wait SECONDS           fail after so long (fractions too)\n"
 "  -E, --conflict-exit-code N   the exit code of that failure (default 1)\n"
+"  -s, --shared                 beside others that hold it shared\n"
 "  -o, --close                  the command's descendants do not hold the lock, and may outlive the run\n"
 "  -c, --command 'TEXT'         run TEXT with $SHELL, or /bin/sh\n"
 "      --grace SECONDS          between TERM and KILL, when the hold is lost (default 1) or TERM ends the run\n"
@@ -117,7 +118,8 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		o->shell_command = optarg;
 		return -1;
 	case 'e': case 'x':
-		return -1;                       /* the only mode that there is, as in flock(1) */
+		run->kind = RUN_LOCK;            /* the last one counts, as in flock(1) */
+		return -1;
 	case OPT_GRACE:
 		if (!seconds_parse(optarg, GRACE_S_MAX, &grace_s))
 			return misused("not a number of seconds:", optarg);
@@ -125,7 +127,8 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		run->grace_ms = (unsigned)(grace_s * 1000);
 		return -1;
 	case 's':
-		return misused("shared locks are not in this release: -s", NULL);
+		run->kind = RUN_SHARED;
+		return -1;
 	case OPT_SEM:
 		run->kind = RUN_SEM;
 		return permits_parse(optarg, &run->permits) ? -1 : misused("not a number of permits (1 to 2147483647):", optarg);

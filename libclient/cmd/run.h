@@ -54,6 +54,7 @@ struct run_cgroup {
 enum run_kind {
 	RUN_LOCK,
 	RUN_SEM,
+	RUN_SHARED,
 };
 
 #define RUN_NAME_MAX (64 + 1 + 255 + 1)

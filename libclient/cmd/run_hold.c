@@ -51,6 +51,16 @@ static int lock_try(struct run *run)
 	return dlock_trywait(run->handle);
 }
 
+static int read_take(struct run *run, const struct timespec *abs)
+{
+	return abs ? dlock_clockwait_shared(run->handle, CLOCK_MONOTONIC, abs) : dlock_wait_shared(run->handle);
+}
+
+static int read_try(struct run *run)
+{
+	return dlock_trywait_shared(run->handle);
+}
+
 static int lock_check(struct run *run)
 {
 	return dlock_check(run->handle);
@@ -115,6 +125,7 @@ static int sem_give(struct run *run)
 static const struct hold_calls kinds[] = {
 	[RUN_LOCK] = { lock_open, lock_take, lock_try, lock_check, lock_token, lock_give, lock_fd },
 	[RUN_SEM] = { sem_open_as, sem_take, sem_try, sem_check, sem_token, sem_give, NULL },
+	[RUN_SHARED] = { lock_open, read_take, read_try, lock_check, lock_token, lock_give, lock_fd },
 };
 
 static const struct hold_calls *calls(const struct run *run)

@@ -118,11 +118,25 @@ static int sem_token_it(void *h, uint64_t *ret)
 }
 
 #define SEM { sem_take_two, sem_try_two, sem_give_two, sem_check_it, sem_token_it }
+static int read_take(void *h)
+{
+	return dlock_wait_shared(h);
+}
+
+static int read_try(void *h)
+{
+	return dlock_trywait_shared(h);
+}
+
+#define READ { read_take, read_try, lock_give, lock_check, lock_token }
 #define LOCK { lock_take, lock_try, lock_give, lock_check, lock_token }
 
 const struct kind kinds[] = {
 	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false },
 	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false },
+	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false },
+	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false },
+	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false },
 	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true },
 };
 const unsigned kinds_count = sizeof kinds / sizeof *kinds;

@@ -89,8 +89,8 @@ run 64 && run 64 a && run 64 -q a true && run 64 -w && run 64 -w soon a true && 
 	run 64 -E 256 a true && run 64 a -c && run 64 a -c true true && run 64 --grace x a true && run 65 a/ true &&
 	run 65 "$(printf 'n%.0s' {1..256})" true && run 0 --help && has -- --grace
 ok $? 'misuse ends with EX_USAGE, --help with 0'
-run 64 -s a true && says 'not in this release' && run 64 --elect a true && says 'not in this release'
-ok $? '-s and --elect are refused, with a word why'
+run 64 --elect a true && says 'not in this release'
+ok $? '--elect is refused, with a word why'
 run 64 --sem 0 a true && says 'not a number of permits' && run 64 --sem 2147483648 a true && run 64 --sem 2x a true
 ok $? '--sem wants a number of permits that can be'
 
@@ -104,6 +104,8 @@ run 0 sp/a/b env && has '^DLOCK_SPACE=sp$' && has '^DLOCK_NAME=a/b$' && has '^DL
 ok $? 'the command has DLOCK_SPACE, DLOCK_NAME and DLOCK_TOKEN'
 run 0 t -c 'echo $DLOCK_TOKEN' && first=$(cat "$out") && run 0 t -c 'echo $DLOCK_TOKEN' && [ "$(cat "$out")" -gt "$first" ]
 ok $? 'the next run has a higher token'
+run 0 -s sh -c "'$dlock' run -s -n sh true && ! '$dlock' run -n sh true && ! '$dlock' run -s -x -n sh true"
+ok $? '-s: others may hold it so as well, and nobody alone'
 
 hold b
 run 1 -n b true && run 9 -n -E 9 b true && run 0 -E 0 --nb b true
