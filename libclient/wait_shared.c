@@ -52,11 +52,14 @@ static int place(struct wait *x, struct binding *b)
 		return 0;
 	wait_unread(x);
 	r = read_prepare(x->holder, x->l, b, &x->limit, &x->line, &x->read);
-	if (r == -ENOTCONN && !x->try && !x->l->attr.failfast)
-		r = limit_nap(&x->limit, RETRY_NS);
-	else if (r != -ESTALE)
+	if (r == -ESTALE)
+		return 1;
+	if (r != -ENOTCONN || x->l->attr.failfast)
 		return r;
-	return r < 0 && r != -ESTALE ? r : 1;
+	if (x->try)
+		return -EBUSY;
+	r = limit_nap(&x->limit, RETRY_NS);
+	return r < 0 ? r : 1;
 }
 
 int wait_beside_readers(struct wait *x, struct binding *b)

@@ -95,7 +95,7 @@ void shm_loss_over(struct shm *shm)
 /* --- then --- */
 
 /* The hold's count and all below are over for this name. false: too little is left above it. */
-static bool name_retire_count(struct ledger_name *n, uint64_t was)
+bool name_retire_count(struct ledger_name *n, uint64_t was)
 {
 	uint64_t left = lock_count(was) ? (UINT64_C(1) << LOCK_COUNT_BITS) - lock_count(was) - 1 : 0;
 	uint64_t room = n->room && n->room < left ? n->room : left;

@@ -143,6 +143,33 @@ bool readers_drained(struct space *s, uint32_t slot)
 	return !readers_inside_now(s, slot);
 }
 
+static void is_client(struct space *s, uint32_t slot, uint32_t client, void *arg)
+{
+	uint32_t *wanted = arg;
+
+	(void)s, (void)slot;
+	if (client == *wanted)
+		*wanted = 0;
+}
+
+/*
+ * Whoever has set his cell, and is stopped before he lets others in, reads: they come in. Not so one who says that he
+ * waits for readers, among them other threads of his process.
+ */
+bool readers_pass_over(struct space *s, uint32_t slot, uint64_t w)
+{
+	uint32_t client = (uint32_t)(w & LOCK_OWNER);
+	bool inside = readers_inside_now(s, slot);
+
+	if (lock_is_free(w) || (w & LOCK_EXCLUSIVE) || (READ_LOAD(&seg_slot(s->base, slot)->gate) & GATE_UPGRADER))
+		return false;
+	if (inside && !(READ_LOAD(&seg_slot(s->base, slot)->drain) & DRAIN_OWNER))
+		readers_each(s, slot, is_client, &client);
+	if ((inside && client) || !name_retire_count(name_at(s, slot), w))
+		return false;
+	return lock_pass_over(&seg_slot(s->base, slot)->word, w, inside);
+}
+
 void readers_renew(struct space *s, uint32_t slot)
 {
 	struct seg_slot *g = seg_slot(s->base, slot);

@@ -379,6 +379,7 @@ void shm_loss_over(struct shm *shm);     /* it did not come to that */
  * for, and have no lease. All other numbers of the core's are free by now.
  */
 void shm_lapse(struct shm *shm);
+bool name_retire_count(struct ledger_name *n, uint64_t was);       /* a hold was lost: ranges begin above it. false: too little is left */
 void shm_lapse_told(struct shm *shm);    /* clients are there: whom a lapse before shm_start() concerned is told now */
 
 /* --- watch.c --- */
@@ -469,6 +470,11 @@ int reader_line(struct client *c, struct space *s, uint32_t *ret_line);  /* -ENO
 void readers_forget(struct shm *shm, uint32_t client);     /* it is dead: what it read is not read any more */
 bool readers_inside_now(const struct space *s, uint32_t slot);
 bool readers_drained(struct space *s, uint32_t slot);      /* false: whoever is the last to leave rings */
+/*
+ * w: the word, which has not moved for two looks. An owner who is not inside, and has nobody to wait for, is stopped: he is passed over. Returns
+ * whether he was.
+ */
+bool readers_pass_over(struct space *s, uint32_t slot, uint64_t w);
 void readers_renew(struct space *s, uint32_t slot);        /* whatever is held shared is lost */
 void readers_granted(struct space *s, uint32_t slot);      /* before the bias changes */
 void upgrade_over(struct space *s, uint32_t slot, uint32_t client);

@@ -172,6 +172,8 @@ static bool watch_one(struct space *s)
 	bool moved = (w ^ e->word) & (LOCK_COUNT | LOCK_OWNER);
 	bool busy = watch_busy(e, w);
 
+	if (!moved && (w & LOCK_W) && readers_pass_over(s, e->slot, w))
+		w = LOCK_LOAD(&seg_slot(s->base, e->slot)->word);
 	if (!moved)
 		watch_settle(&seg_slot(s->base, e->slot)->word, w);
 	hint_ring(s->shm, s, e->slot);           /* also of a word that has not moved: who waits may be new */

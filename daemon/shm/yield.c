@@ -25,6 +25,7 @@ struct yield {
 	uint32_t slot;
 	uint64_t first;                  /* of the range that it is about: the next one may be revoked as well */
 	uint64_t from;                   /* the word when it was revoked */
+	uint64_t seen;                   /* ... and at the last look */
 	nsec_t until;                    /* the end of the burst, or of the promise; 0: it is over */
 	bool promised;
 };
@@ -97,7 +98,12 @@ static bool yield_one(struct space *s, struct yield *y)
 	if (!burst_over(s, y))
 		return true;
 	y->until = 0;
-	return !yield_try(s, y->slot);
+	if (yield_try(s, y->slot))
+		return false;
+	if (y->seen == LOCK_LOAD(&seg_slot(s->base, y->slot)->word) && readers_pass_over(s, y->slot, y->seen))
+		return !yield_try(s, y->slot);
+	y->seen = LOCK_LOAD(&seg_slot(s->base, y->slot)->word);
+	return true;
 }
 
 static void yields_look(void *arg)

@@ -79,6 +79,7 @@
  *   promise            daemon    free L K                   Y                        relaxed
  *   lapse              daemon    any                        free, count = 0, only W stays  acquire
  *   death              daemon    owner                      free; X: D; W: K         release
+ *   pass over          daemon    owner, !X                  free; he reads: R; W && !Y: K  release
  *   look               daemon    W, not free with Y         free: K, !H !S; held: !K relaxed
  *   settle             daemon    held, W, nobody asleep     !W !K !H !S; then a look       relaxed
  */
@@ -410,6 +411,23 @@ static inline bool lock_died(uint64_t *word, uint32_t client)
 			lock_wake(word, n);
 		return owned;
 	}
+}
+
+/*
+ * The daemon, of an owner without X who has not moved for two looks: it is the next one's turn. was: as the word was seen; readers:
+ * he is one of them by now. Whoever lives on finds that the word is not his any more; and counts must not come again (above).
+ */
+static inline bool lock_pass_over(uint64_t *word, uint64_t was, bool readers)
+{
+	uint64_t n = (was & ~(LOCK_OWNER | LOCK_K | LOCK_H | LOCK_S)) | (readers ? LOCK_R : 0);
+
+	if ((was & LOCK_W) && !(was & LOCK_Y))
+		n |= LOCK_K;
+	if (!LOCK_CAS(word, &was, n, __ATOMIC_RELEASE))
+		return false;
+	if (n & LOCK_K)
+		lock_wake(word, n);
+	return true;
 }
 
 /*
