@@ -15,7 +15,12 @@ RESULTS = {
     "check": {"ok", "ESTALE"},
     "write": {"ok", "ESTALE"},
     "post": {"ok", "ESTALE"},
+    "barrier": {"ok", "serial", "EPIPE", "ETIMEDOUT", "ESTALE", "ENOTCONN"},
 }
+
+
+# Of a party: it was killed, or nobody knows what became of its round.
+UNKNOWN = (None, "ESTALE", "ENOTCONN")
 
 
 class Hold:
@@ -34,11 +39,27 @@ class Hold:
         return f"{self.name} by {self.who} from {self.begin} to {self.end} token {self.token} weight {self.weight}"
 
 
+class Party:
+    """One that came to a barrier; `result` None: it was killed, or nobody knows."""
+    def __init__(self, call, back, end):
+        self.who, self.host, self.name, self.parties = call["who"], call["host"], call["name"], call["parties"]
+        self.begin, self.end = call["t"], back["t"] if back else end
+        self.result = back["result"] if back else None
+
+    @property
+    def passed(self):
+        return self.result in ("ok", "serial")
+
+    def __str__(self):
+        return f"{self.name} by {self.who} from {self.begin} to {self.end}: {self.result}"
+
+
 class History:
     def __init__(self, lines):
         self.events = sorted(lines, key=lambda e: e["t"])
         self.wrong = []
         self.holds, self.waits, self.losses, self.writes, self.posts, self.faults = [], [], [], [], [], []
+        self.parties = []
         self.counts = collections.Counter()
         self.ttl = self.bound = self.healed = self.ended = None
         open_calls, held, faulty = {}, {}, {}
@@ -46,14 +67,16 @@ class History:
             if e["who"] == "run":
                 self.run_event(e)
             elif e["ev"] == "killed":
-                open_calls.pop(e["client"], None)
+                call = open_calls.pop(e["client"], None)
+                if call and call["op"] == "barrier":
+                    self.parties.append(Party(call, None, e["t"]))
             elif e["who"] == "nemesis":
                 self.fault_event(e, faulty)
             elif e["ev"] == "call":
                 open_calls[e["who"]] = e
             else:
                 self.answer(open_calls.pop(e["who"], None), e, held)
-        self.waits += [(c, None) for c in open_calls.values() if c["op"] in TAKES]
+        self.waits += [(c, None) for c in open_calls.values() if c["op"] in TAKES or c["op"] == "barrier"]
         self.faults += [(op, begin, None, hosts) for op, begin, hosts in faulty.values()]
         self.posts_count()
 
@@ -86,6 +109,10 @@ class History:
             return
         if result not in RESULTS[op]:
             self.no(f"{op} says {result}: {e}")
+        if op == "barrier":
+            self.parties.append(Party(call, e, None))
+            self.waits.append((call, e))
+            return
         if op in TAKES:
             self.waits.append((call, e))
             if result in HELD:
@@ -172,6 +199,48 @@ class History:
             if count[(h.name, h.token)] < n:
                 self.no(f"{n} writes were told ok that the resource does not have: {h}")
 
+    def judge_barriers(self):
+        by_name = collections.defaultdict(list)
+        for p in self.parties:
+            if p.result in UNKNOWN:
+                p.end = self.forgotten(p.end)
+            by_name[p.name].append(p)
+        for parties in by_name.values():
+            parties.sort(key=lambda p: p.begin)
+            together, until = [], 0
+            for p in parties:
+                if p.begin > until and together:        # nobody was at it: what came before is a matter of its own
+                    self.judge_rounds(together)
+                    together = []
+                together.append(p)
+                until = max(until, p.end)
+            self.judge_rounds(together)
+
+    def forgotten(self, t):
+        """Who was killed, or lost, at t may be counted until its node hears of that, or is lost itself."""
+        end = t + 3 * self.ttl
+        return max([end] + [(self.ended or t) if to is None else to + 3 * self.ttl for _, begin, to, _ in self.faults if begin <= end and (to is None or to >= t)])
+
+    def judge_rounds(self, there):
+        """Of each round that passed all have passed, and one is the serial one, but for those of whom nobody knows."""
+        if not there:
+            return
+        n = there[0].parties
+        unknown = sum(p.result in UNKNOWN for p in there)
+        passed = [p for p in there if p.passed]
+        serials = sum(p.result == "serial" for p in passed)
+        if not serials * n - unknown <= len(passed) <= serials * n + unknown * (n - 1):
+            self.no(f"{len(passed)} have passed in rounds of {n}, {serials} of them serial, of {unknown} nobody knows: {passed[0] if passed else there[0]}")
+        for p in passed:
+            beside = sum(q.begin <= p.end and q.end >= p.begin and (q.passed or q.result in UNKNOWN) for q in there)
+            if beside < n:
+                self.no(f"passed with {beside} of {n}: {p}")
+        for p in there:
+            if p.result == "EPIPE" and not any(
+                    q.begin <= p.end and q.end >= p.begin and (q.result == "ETIMEDOUT" or q.result in UNKNOWN) for q in there) and not any(
+                    begin <= p.end and (end is None or end >= p.begin - 3 * self.ttl) for _, begin, end, _ in self.faults):
+                self.no(f"a round broke, and nothing was wrong: {p}")
+
     def judge_losses(self):
         for h, t in self.losses:
             since = h.called - 3 * self.ttl
@@ -197,6 +266,7 @@ class History:
         self.judge_spans()
         if taken is not None:
             self.judge_resource(taken)
+        self.judge_barriers()
         self.judge_losses()
         self.judge_liveness()
         self.judge_use(needs)

@@ -11,7 +11,7 @@ SEC = 10**9
 
 
 def op(who, host, name, what, t, result="ok", back=None, **more):
-    call = {k: more.pop(k) for k in ("weight", "limit") if k in more}
+    call = {k: more.pop(k) for k in ("weight", "limit", "parties") if k in more}
     return [
         {"t": t, "who": who, "host": host, "name": name, "op": what, "ev": "call", **call},
         {"t": t + 10 if back is None else back, "who": who, "host": host, "name": name, "op": what, "ev": "return",
@@ -30,6 +30,9 @@ def good():
         *op("e", 2, "s", "wait", 110, weight=1, limit=3, token=2), *op("e", 2, "s", "post", 510),
         *op("f", 2, "r", "wait", 110, weight=1, token=2), *op("f", 2, "r", "post", 510),
         *op("g", 3, "r", "wait", 120, weight=1, token=2), *op("g", 3, "r", "post", 500),
+        *op("p", 1, "b", "barrier", 100, back=300, parties=3), *op("q", 2, "b", "barrier", 150, "serial", back=310, parties=3),
+        *op("r", 3, "b", "barrier", 200, back=290, parties=3), *op("p", 1, "b", "barrier", 320, "EPIPE", back=420, parties=3),
+        *op("q", 2, "b", "barrier", 330, "ETIMEDOUT", back=410, parties=3),
         {"t": 1000, "who": "nemesis", "op": "cut", "ev": "call", "what": "cable 1", "hosts": [1]},
         {"t": 1010, "who": "nemesis", "op": "cut", "ev": "return", "what": "cable 1", "hosts": [1]},
         *op("h", 1, "x", "wait", 990, token=7), *op("h", 1, "x", "check", SEC, "ESTALE"), *op("h", 1, "x", "post", SEC + 50, "ESTALE"),
@@ -128,6 +131,33 @@ def _(h):
 @bad("a run that broke off")
 def _(h):
     h.remove(find(h, who="run", op="healed"))
+
+
+@bad("a round with two serial parties")
+def _(h):
+    find(h, who="p", op="barrier", ev="return")["result"] = "serial"
+
+
+@bad("a round with none")
+def _(h):
+    find(h, who="q", op="barrier", ev="return")["result"] = "ok"
+
+
+@bad("a round that passes for some, and breaks for others")
+def _(h):
+    find(h, who="p", op="barrier", ev="return")["result"] = "EPIPE"
+
+
+@bad("a round that passes without one of its parties")
+def _(h):
+    find(h, who="r", op="barrier", ev="call")["t"] = 305
+    find(h, who="r", op="barrier", ev="return")["t"] = 308
+
+
+@bad("a round that breaks though nobody gave up")
+def _(h):
+    for e in [e for e in h if e["who"] == "q" and e["op"] == "barrier" and 320 < e["t"] < 420]:
+        h.remove(e)
 
 
 def main():

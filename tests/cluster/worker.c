@@ -3,8 +3,8 @@
  * worker WHO HOST HISTORY RESOURCE NAMES SEED
  *
  * A client that takes what can be held at $DLOCK_RUN_DIR's daemon, so many names of each sort (l0, l1, … are locks), in every
- * way, checks, writes to the resource where the hold is exclusive, gives back, and writes a history of it all. SIGTERM ends it
- * once it holds nothing.
+ * way, checks, writes to the resource where the hold is exclusive, gives back, meets others at a barrier, and writes a history of it
+ * all. SIGTERM ends it once it holds nothing.
  *
  * The resource is a file beside a log: under a lock of the file's own it remembers the highest token of each name, refuses
  * lower ones, and appends what it takes to the log, name and token.
@@ -25,6 +25,7 @@
 #include "history.h"
 
 #define NAMES_MAX 16                     /* of each sort */
+#define PARTIES   3                      /* of the one barrier, at which those meet who happen to come */
 
 /* weight 0: all of it, exclusively. */
 struct sort {
@@ -55,6 +56,7 @@ static struct {
 	struct thing *thing;
 	bool robust, brief;
 	dlock_attr_t *attr;
+	dlock_barrier_t *barrier;
 } me;
 
 /* --- Sorts --- */
@@ -325,6 +327,19 @@ static void hold_give(const struct thing *t, unsigned weight)
 	back("post", t, t->sort->give(t->handle, weight));
 }
 
+/* --- The barrier --- */
+
+static void meet(void)
+{
+	struct timespec until = in_ms(1 + below(1500));
+	int r;
+
+	history_say("\"ev\":\"call\",\"host\":%u,\"op\":\"barrier\",\"name\":\"b\",\"parties\":%u", me.host, PARTIES);
+	r = dlock_barrier_clockwait(me.barrier, CLOCK_MONOTONIC, &until);
+	history_say("\"ev\":\"return\",\"host\":%u,\"op\":\"barrier\",\"name\":\"b\",\"result\":\"%s\"", me.host,
+		    r == DLOCK_SERIAL ? "serial" : history_result(r));
+}
+
 static void thing_open(struct thing *t)
 {
 	int r = t->sort->open(&t->handle, t->name, me.attr);
@@ -368,6 +383,8 @@ static void things_open(unsigned names)
 			if (!me.brief || !t->sort->close)
 				thing_open(t);
 		}
+	if (dlock_barrier_open(&me.barrier, "b", PARTIES, me.attr))
+		exit(1);
 }
 
 int main(int argc, char **argv)
@@ -395,6 +412,8 @@ int main(int argc, char **argv)
 		unsigned weight = weight_choose(t);
 		uint64_t token;
 
+		if (!below(8))
+			meet();
 		thing_reach(t);
 		if (hold_take(t, weight, &token)) {
 			hold_use(t, weight, token);
