@@ -157,3 +157,14 @@ void barrier_step_failed(struct node *n, const struct node_event *q, int error)
 	if (error == -ENOMEM)
 		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
 }
+
+void barrier_show(struct object *o, struct query_name *q)
+{
+	q->limit = barrier_of(o)->parties;
+	q->count = barrier_here(o);
+	q->counts = true;
+	q->state = q->count ? "forming" : "free";
+	q->token = 0;
+	q->holder = NULL;
+	q->owner_died = false;
+}

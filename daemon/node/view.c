@@ -233,6 +233,8 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 		holder.q.token = q.token;
 		q.holder = &holder.q;
 	}
+	if (object_at(s, slot) && (name_kind(s, slot) == KIND_BARRIER || name_kind(s, slot) == KIND_LEAVE))
+		barrier_show(object_at(s, slot), &q);
 	fn(ctx, &q);
 	free(waiters);
 	free(parties);

@@ -143,6 +143,22 @@ static void bury(struct object *o, uint64_t *cell, uint64_t unused)
 		sweep(o);
 }
 
+uint32_t barrier_here(struct object *o)
+{
+	uint32_t n = 0;
+
+	if (!barrier_of(o)->far)
+		return barrier_arrived(BARRIER_LOAD(barrier_at(o).word));
+	for (const struct account *a = o->accounts; a; a = a->next)
+		for (uint32_t line = a->slot; line; line = line_next(o, line))
+			for (unsigned i = 1; i <= BARRIER_CELLS; i++) {
+				enum barrier_cell state = barrier_cell_state(BARRIER_LOAD(object_words(o, line) + i));
+
+				n += state == BARRIER_COME || state == BARRIER_TAKEN;
+			}
+	return n;
+}
+
 /* --- Who sleeps --- */
 
 static void look(void *arg)

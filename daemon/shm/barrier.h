@@ -71,6 +71,9 @@ static inline uint32_t line_next(const struct object *o, uint32_t line)
 void lines_grow(struct object *o, const struct account *a);      /* if its threads have asked for that */
 void line_head(const struct object *o, uint32_t line);   /* says which is the next */
 
+/* How many parties of this node have come, and have not been told yet. */
+uint32_t barrier_here(struct object *o);
+
 /* --- barrier_far.c: barriers whose rounds are completed among nodes --- */
 
 int far_make(struct object *o);

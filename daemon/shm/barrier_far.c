@@ -105,9 +105,14 @@ static void cell_look(struct object *o, uint32_t line, unsigned cell)
 			withdraw(shm_of(o), party);
 		return;
 	}
-	/* A daemon before took note of it, and died before it wrote that down. */
+	/* A daemon before took note of it, and died before it wrote that down: so nobody else has heard of it. */
+	if (barrier_cell_state(c) == BARRIER_TAKEN && (c & BARRIER_CELL_OUT)) {
+		barrier_tell(at, barrier_cell_round(c), BARRIER_TIMED_OUT, false);
+		told(o);
+		return;
+	}
 	if (barrier_cell_state(c) == BARRIER_TAKEN)
-		BARRIER_CAS(at, &c, (c & ~(BARRIER_CELL_STATE | BARRIER_CELL_OUT)) | BARRIER_COME);
+		BARRIER_CAS(at, &c, (c & ~BARRIER_CELL_STATE) | BARRIER_COME);
 	if (barrier_take(at, &c))
 		arrive(o, line, cell, c);
 }

@@ -457,6 +457,12 @@ static inline bool barrier_take(uint64_t *cell, uint64_t *ret)
 	return true;
 }
 
+/* What breaks a round is for one who has asked to be let go what it has asked for, whoever else did. */
+static inline enum barrier_verdict barrier_verdict_for(uint64_t c, enum barrier_verdict v)
+{
+	return v == BARRIER_BROKEN && (c & BARRIER_CELL_OUT) ? BARRIER_TIMED_OUT : v;
+}
+
 /* The daemon tells that arrival. Nothing happens where another is there by now. */
 static inline void barrier_tell(uint64_t *cell, uint64_t arrival, enum barrier_verdict v, bool serial)
 {
@@ -466,7 +472,7 @@ static inline void barrier_tell(uint64_t *cell, uint64_t arrival, enum barrier_v
 		if ((barrier_cell_state(c) != BARRIER_TAKEN && barrier_cell_state(c) != BARRIER_COME) ||
 		    barrier_cell_round(c) != arrival)
 			return;
-	} while (!BARRIER_CAS(cell, &c, barrier_cell_told(c, v, serial)));
+	} while (!BARRIER_CAS(cell, &c, barrier_cell_told(c, barrier_verdict_for(c, v), serial)));
 }
 
 /* The daemon, after it has told some: whoever sleeps looks at its cell. */

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A party of a barrier of three is killed, or stopped, after a single instruction of its call: the first, the second or the last to come, or one
+ * whose time is over. The two others are told the same, soon: that the round passed or broke; or they wait on, as it had not
+ * come, and a third one makes the round. The next round works. And a daemon that is killed at one of its stores while parties
+ * come, give up and die is followed by one that makes good.
+ *
+ * The places are taken at random, as many as there is time for.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "actor.h"
+#include "harness.h"
+#include "step.h"
+
+#define NAME      "stepped"
+#define BUDGET_NS ((harness.full ? 60000 : 1500) * MS)  /* for each scene */
+#define SOON_MS   200
+#define NOTHING   9999
+
+static struct daemon daemon_;
+static struct actor crew[3];
+static long wrong, places, at_;
+static const char *title;
+
+/* --- What they do --- */
+
+static dlock_barrier_t *bar;
+
+static int b_open(struct stage *s, uint64_t unused)
+{
+	dlock_attr_t *a;
+	int r = dlock_attr_create(&a);
+
+	(void)s;
+	(void)unused;
+	if (r)
+		return r;
+	dlock_attr_set_wait_daemon(a, true);
+	r = dlock_barrier_open(&bar, NAME, 3, a);
+	dlock_attr_destroy(a);
+	return r;
+}
+
+static int b_wait(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_barrier_wait(bar);
+}
+
+static int b_timed(struct stage *s, uint64_t ms)
+{
+	uint64_t at = now_ns() + ms * MS;
+	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+
+	(void)s;
+	return dlock_barrier_clockwait(bar, CLOCK_MONOTONIC, &t);
+}
+
+static void prepare(void)
+{
+	if (b_open(NULL, 0))
+		_exit(1);
+}
+
+static void come(void)
+{
+	dlock_barrier_wait(bar);
+}
+
+static void come_in_vain(void)
+{
+	b_timed(NULL, 0);
+}
+
+/* --- The others --- */
+
+static bool passed(int r)
+{
+	return r == 0 || r == DLOCK_SERIAL;
+}
+
+static int told(int i, unsigned ms)
+{
+	struct result r;
+
+	return actor_result(&crew[i], ms, &r) ? r.r : NOTHING;
+}
+
+static void expect(bool good, const char *what, int a, int b)
+{
+	if (good)
+		return;
+	note("%s, at %ld: %s: %d, %d", title, at_, what, a, b);
+	wrong++;
+}
+
+static void wait_too(int n)
+{
+	for (int i = 0; i < n; i++) {
+		actor_send(&crew[i], b_wait, 0, NULL);
+		if (!asleep(crew[i].pid, 3000))
+			give_up("%s: a party sleeps", title);
+	}
+}
+
+static void whole_round(void)
+{
+	int serials = 0, good = 0;
+
+	for (int i = 0; i < 3; i++)
+		actor_send(&crew[i], b_wait, 0, NULL);
+	for (int i = 0; i < 3; i++) {
+		int r = told(i, 5000);
+
+		good += passed(r);
+		serials += r == DLOCK_SERIAL;
+	}
+	if (good < 3)
+		give_up("%s, at %ld: the next round does not work: %d passed", title, at_, good);
+	expect(serials == 1, "serial parties of the next round", serials, 1);
+}
+
+/* They hear the same, by themselves or with the third; who is stopped in the midst of having come is not waited for. */
+static void two_are_told(void)
+{
+	int a = told(0, SOON_MS), b, c;
+
+	if (a != NOTHING) {
+		b = told(1, SOON_MS);
+		expect(b != NOTHING && passed(a) == passed(b) && (passed(a) || (a == EPIPE && b == EPIPE)), "told differently", a, b);
+		return;
+	}
+	actor_send(&crew[2], b_wait, 0, NULL);
+	a = told(0, 3000);
+	b = told(1, 3000);
+	c = told(2, 3000);
+	if (a == NOTHING || b == NOTHING || c == NOTHING)
+		give_up("%s, at %ld: somebody is forgotten: %d, %d, %d", title, at_, a, b, c);
+	expect(passed(a) == passed(b) && passed(b) == passed(c), "told differently, with the third", a, b);
+}
+
+/* The one who waits beside one that is dead. */
+static void one_is_told(void)
+{
+	int a = told(0, SOON_MS);
+
+	if (a != NOTHING) {
+		expect(a == EPIPE, "told beside one that is dead", a, EPIPE);
+		return;
+	}
+	actor_send(&crew[1], b_wait, 0, NULL);
+	actor_send(&crew[2], b_wait, 0, NULL);
+	a = told(0, 3000);
+	int b = told(1, 3000), c = told(2, 3000);
+	if (a == NOTHING || b == NOTHING || c == NOTHING)
+		give_up("%s, at %ld: somebody is forgotten: %d, %d, %d", title, at_, a, b, c);
+	expect(passed(a) && passed(b) && passed(c), "told differently, with two more", a, b);
+}
+
+/* --- Scenes --- */
+
+struct scene {
+	const char *title;
+	struct stepper how;
+	bool last;                       /* the two others are there before */
+	bool stop;
+};
+
+static const struct scene scenes[] = {
+	{ "the first to come is killed", { prepare, come, NULL }, false, false },
+	{ "the last to come is killed", { prepare, come, NULL }, true, false },
+	{ "the last to come is stopped", { prepare, come, NULL }, true, true },
+	{ "one who gives up is killed", { prepare, come_in_vain, NULL }, false, false },
+	{ "one who gives up is stopped", { prepare, come_in_vain, NULL }, false, true },
+};
+
+static void play_at(const struct scene *c, long k, bool *ret_ended)
+{
+	struct step s;
+
+	at_ = k;
+	step_begin(&s, &c->how);
+	if (c->last)
+		wait_too(2);
+	step_to(&s, k, false);
+	*ret_ended = s.ended;
+	if (!c->last && !c->stop)
+		wait_too(1);
+	if (c->stop)
+		step_detach_stopped(&s);
+	else
+		step_kill(&s);
+	if (!c->last && c->stop) {       /* with the stopped one they are three, if that has come */
+		actor_send(&crew[0], b_wait, 0, NULL);
+		actor_send(&crew[1], b_wait, 0, NULL);
+	}
+	if (c->last || c->stop)
+		two_are_told();
+	else
+		one_is_told();
+	if (c->stop) {
+		kill(s.pid, SIGKILL);
+		kill(s.pid, SIGCONT);
+		while (waitpid(s.pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	whole_round();
+	places++;
+}
+
+static long count(const struct scene *c)
+{
+	struct step s;
+
+	at_ = -1;
+	step_begin(&s, &c->how);
+	if (c->last)
+		wait_too(2);
+	step_to(&s, c->last ? 1000000 : 600, false);
+	if (!c->last)
+		wait_too(1);
+	step_kill(&s);
+	if (c->last)
+		two_are_told();
+	else
+		one_is_told();
+	whole_round();
+	return s.at;
+}
+
+static void play(const struct scene *c)
+{
+	uint64_t begin = now_ns();
+	bool ended;
+
+	title = c->title;
+	wrong = places = 0;
+	long n = count(c);
+	do
+		play_at(c, random_below((uint32_t)n + 1), &ended);
+	while (now_ns() - begin < BUDGET_NS);
+	ok(wrong == 0 && places > 3, "%s: at %ld of some %ld instructions", c->title, places, n);
+}
+
+/* --- The daemon is killed at its stores --- */
+
+static char **options;
+
+static void follow_up(void)
+{
+	if (!daemon_ended(&daemon_, 0))
+		return;
+	if (!daemon_start(&daemon_, built("daemon/dlockd"), options, NULL))
+		give_up("the daemon starts again");
+}
+
+static void faults_story(void)
+{
+	struct actor doomed;
+	int a, b;
+
+	actor_begin(&doomed);
+	actor_send(&doomed, b_open, 0, NULL);
+	struct result r = { .r = -1 };
+	if (!actor_result(&doomed, 10000, &r) || r.r)
+		give_up("%s, at %ld: the doomed opens: %d", title, at_, r.r);
+	whole_round();
+	actor_send(&crew[0], b_wait, 0, NULL);
+	actor_send(&crew[1], b_timed, 30, NULL);
+	b = told(1, 8000);
+	a = told(0, 500);
+	expect(b == ETIMEDOUT && (a == EPIPE || a == NOTHING), "one gives up", a, b);
+	if (a == NOTHING) {              /* no daemon was there: it had not come */
+		actor_send(&crew[1], b_wait, 0, NULL);
+		actor_send(&crew[2], b_wait, 0, NULL);
+		a = told(0, 8000);
+		expect(passed(a) && passed(told(1, 8000)) && passed(told(2, 8000)), "three come all the same", a, b);
+	}
+	actor_send(&crew[0], b_wait, 0, NULL);
+	actor_send(&doomed, b_wait, 0, NULL);
+	nap_ns(30 * MS);
+	actor_kill(&doomed, SIGKILL);
+	a = told(0, 1000);
+	if (a == NOTHING) {              /* the doomed had not come as yet, so it was not there */
+		actor_send(&crew[1], b_wait, 0, NULL);
+		actor_send(&crew[2], b_wait, 0, NULL);
+		a = told(0, 8000);
+		expect(passed(a) && passed(told(1, 8000)) && passed(told(2, 8000)), "three come instead", a, 0);
+	} else {
+		expect(a == EPIPE, "one dies", a, EPIPE);
+	}
+	whole_round();
+}
+
+static void faults(const char *how, char **with)
+{
+	uint64_t begin = now_ns();
+	long deaths = 0;
+
+	title = how;
+	options = with;
+	wrong = places = 0;
+	actor_meanwhile = follow_up;
+	do {
+		char text[40];
+
+		at_ = 1 + random_below(400);
+		snprintf(text, sizeof text, "DLOCK_FAULT_AT=%ld", at_);
+		daemon_end(&daemon_, SIGKILL);
+		if (!daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), options, (char *[]){ text, NULL })) {
+			deaths++;
+			follow_up();
+		}
+		pid_t pid = daemon_.pid;
+		faults_story();
+		deaths += daemon_.pid != pid;
+		places++;
+	} while (now_ns() - begin < 2 * BUDGET_NS);
+	actor_meanwhile = NULL;
+	ok(wrong == 0 && deaths > 0, "%s: the daemon killed at its stores, %ld times in %ld", how, deaths, places);
+}
+
+int main(void)
+{
+	static char *none[] = { NULL }, *as_many[] = { "--x-as-many", NULL };
+
+	harness_begin(getenv("DLOCK_CHECK_FULL") ? 900 : 110);
+	for (int far = 0; far < 2; far++) {
+		options = far ? as_many : none;
+		if (!daemon_start(&daemon_, built("daemon/dlockd"), options, NULL))
+			give_up("the daemon starts");
+		for (int i = 0; i < 3; i++) {
+			actor_begin(&crew[i]);
+			if (actor_do(&crew[i], b_open, 0, NULL).r)
+				give_up("an actor opens");
+		}
+		for (unsigned i = 0; i < sizeof scenes / sizeof *scenes && !far; i++)
+			play(&scenes[i]);
+		faults(far ? "as many" : "here", options);
+		for (int i = 0; i < 3; i++)
+			actor_kill(&crew[i], SIGKILL);
+		daemon_end(&daemon_, SIGTERM);
+	}
+	return harness_end();
+}
