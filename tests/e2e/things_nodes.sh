@@ -1,0 +1,167 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# What lies in the store, on three nodes with one etcd: latches, conditions, worker ids and values; with a node that ends, one that
+# lapses, and an etcd that does not answer for a while.
+
+. "${srctree:?}/tests/e2e/nodes.sh"
+ttl=3 tool=${O:?}/tests/e2e/thing_tool
+
+use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$tool" "${@:2}"; }
+all_there() { there "$1" 3; }
+
+# ended PID SECONDS: within that time, and well.
+ended() {
+	local r
+	until_true "$2" eval "! kill -0 $1 2>/dev/null" && { wait "$1"; r=$?; [ $r = 0 ] || echo "# it says $r"; return $r; }
+}
+
+for i in 1 2 3; do configure $i n$i ${ttl}s; done
+etcd_start
+for i in 1 2 3; do start $i; done
+until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
+ok $? "three nodes find one another"
+
+# --- values ---
+
+on 1 put limits 'a=1' && [ "$(on 2 get limits)" = 'a=1' ] && [ "$(on 3 get limits)" = 'a=1' ]
+ok $? "what one node puts the others get"
+rise() {         # rise NODE TIMES: compare-and-set, again where another was faster
+	local k=0 v n
+	while [ $k -lt "$2" ]; do
+		v=$(on "$1" get --json n | grep '"version"' | tr -dc 0-9) n=$(on "$1" get n)
+		on "$1" put --if-version "${v:-0}" n $((n + 1)) 2>/dev/null && k=$((k + 1))
+	done
+}
+on 1 put n 0
+pids=
+for i in 1 2 3; do rise $i 8 & pids="$pids $!"; done
+wait $pids
+[ "$(on 1 get n)" = 24 ]
+ok $? "a counter raised under versions by three nodes loses nothing"
+head -c 65536 /dev/urandom >"$dir/big"
+on 2 put big <"$dir/big" && on 3 get big | cmp -s - "$dir/big"
+ok $? "64 KiB"
+on 3 rm big && ! on 1 get big 2>/dev/null
+ok $? "removed"
+
+# --- latches ---
+
+use 1 latch-open door 6
+use 2 latch-wait door & a=$!
+use 3 latch-wait door & b=$!
+use 1 latch-count door 1 2 && use 2 latch-count door 1 2 && use 3 latch-count door 1 1
+sleep 0.3
+kill -0 $a && kill -0 $b
+ok $? "a latch stays closed until the last node has counted down"
+begun=$(us)
+use 1 latch-count door 1 1
+ended $a 5 && ended $b 5
+ok $? "... and then opens on all"
+echo "# $((($(us) - begun) / 1000)) ms from the last countdown to the last waiter's end"
+use 1 latch-open many 100000
+pids=
+for i in 1 2 3; do for k in 1 2; do use $i latch-count many 1 40 & pids="$pids $!"; done; done
+wait $pids
+[ "$(use 2 latch-value many)" = $((100000 - 240)) ]
+ok $? "six processes on three nodes count down 240 times, each counted once"
+use 1 latch-wait many & a=$!
+use 2 latch-wait many & b=$!
+sleep 0.3
+use 3 latch-unlink many
+until_true 5 eval "! kill -0 $a 2>/dev/null && ! kill -0 $b 2>/dev/null" && wait $a
+[ $? = 2 ] # ENOENT
+ok $? "unlinked on one node it is gone on all"
+
+# --- conditions ---
+
+waiter() {       # waiter NODE NAME KEY: in $w
+	use "$1" cond-wait "$2" "$dir/ready.$3" & w=$!
+	until_true 10 test -e "$dir/ready.$3"
+}
+waiter 1 room a; a=$w
+waiter 2 room b; b=$w
+waiter 3 room c; c=$w
+waiter 1 room d; d=$w
+begun=$(us)
+use 2 cond-signal room && ended $a 5 && kill -0 $b && kill -0 $c && kill -0 $d
+ok $? "a signal wakes the first of three nodes"
+echo "# $((($(us) - begun) / 1000)) ms"
+use 1 cond-signal room && ended $b 5 && kill -0 $c && kill -0 $d
+ok $? "... the next the second"
+use 2 cond-broadcast room && ended $c 5 && ended $d 5
+ok $? "... and a broadcast all others"
+
+# --- ids ---
+
+pids=
+for i in 1 2 3; do use $i ids orders 6400 >"$dir/ids.$i" & pids="$pids $!"; done
+wait $pids
+[ "$(sort -u "$dir"/ids.? | wc -l)" = 19200 ] && [ "$(cut -d' ' -f2 "$dir"/ids.? | sort -u | wc -l)" = 3 ]
+ok $? "ids of three nodes: three workers, and no id twice"
+for i in 1 2 3; do sort -c -n "$dir/ids.$i" || false; done
+ok $? "... each above the last"
+
+# --- etcd does not answer ---
+
+use 1 latch-open slow 100
+use 1 ids orders 192000 >"$dir/ids.1" & a=$!
+sleep 0.3
+kill -STOP $etcd
+use 2 latch-count slow 1 3 & b=$!
+on 3 put during x 2>"$dir/err" & c=$!
+sleep 1.2
+kill -0 $a && kill -0 $b
+ok $? "while etcd is stopped ids go on, and a countdown waits"
+kill -CONT $etcd
+ended $a 10 && [ "$(sort -u "$dir/ids.1" | wc -l)" = 192000 ]
+ok $? "ids of that time: none twice"
+ended $b 10 && [ "$(use 3 latch-value slow)" = 97 ]
+ok $? "three countdowns over it are three"
+ended $c 10 && [ "$(on 1 get during)" = x ]
+ok $? "a put over it is there"
+until_true 20 all_there 1 && until_true 20 all_there 2 && until_true 20 all_there 3
+ok $? "all are still there, or again"
+
+# --- a node ends, with a process of it waiting before others ---
+
+waiter 1 last f; a=$w
+waiter 2 last g; b=$w
+use 1 ids lasting 1000000000 >"$dir/ids.1" & c=$!
+until_true 10 test -s "$dir/ids.1"
+kill -KILL ${daemon[1]} $a $c
+wait ${daemon[1]} $a $c 2>/dev/null
+begun=$(us)
+use 3 cond-signal last
+ended $b $((3 * ttl + 5))
+ok $? "a signal for a node that has ended goes on to another"
+echo "# $((($(us) - begun) / 1000)) ms, with a TTL of $ttl s"
+ended_worker=$(tail -n 1 "$dir/ids.1" | cut -d' ' -f2)
+use 2 ids lasting 10 >"$dir/ids.2" && [ "$(cut -d' ' -f2 "$dir/ids.2" | sort -u)" != "$ended_worker" ]
+ok $? "another node has another number"
+start 1
+until_true 30 all_there 1
+use 1 ids lasting 10 >"$dir/ids.3" && [ "$(cat "$dir"/ids.[123] | sort -u | wc -l)" = "$(cat "$dir"/ids.[123] | wc -l)" ]
+ok $? "the node comes back; no id is given out twice"
+
+# --- a node lapses ---
+
+use 2 ids lapse 640000 >"$dir/ids.2" & a=$!
+waiter 2 lapsed e; b=$w
+sleep 0.3
+kill -STOP ${daemon[2]}
+sleep $((ttl + 2))
+kill -CONT ${daemon[2]}
+until_true 30 all_there 2
+ok $? "a node that was stopped for too long comes back"
+ended $b 10
+ok $? "who waited there wakes, and looks for himself"
+kill $a 2>/dev/null
+wait $a 2>/dev/null
+use 2 ids lapse 100 >"$dir/ids.3" && use 3 ids lapse 100 >"$dir/ids.1"
+head -n -1 "$dir/ids.2" >"$dir/ids.whole"
+[ "$(cat "$dir"/ids.whole "$dir"/ids.[13] | sort -u | wc -l)" = "$(cat "$dir"/ids.whole "$dir"/ids.[13] | wc -l)" ]
+ok $? "no id of before is given out again"
+
+echo "1..$n"
+exit $failed
