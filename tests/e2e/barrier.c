@@ -203,6 +203,23 @@ static void sleeps(int i)
 		give_up("party %d sleeps", i);
 }
 
+/* So many have come, as everybody can see: the daemon knows of them too. */
+static void here(int n)
+{
+	static char text[1 << 14];
+	uint64_t until = now_ns() + 5000 * MS;
+
+	do {
+		const char *at;
+
+		dlock_command(text, sizeof text, "show --json %s", name_);
+		at = strstr(text, "\"count\": ");
+		if (at && atoi(at + 9) == n)
+			return;
+	} while (now_ns() < until);
+	give_up("%s: %d have come, says dlock show: %s", mode, n, text);
+}
+
 static void waits(int i)
 {
 	comes(i, b_wait, 0);
@@ -264,7 +281,8 @@ static void time_is_over(void)
 {
 	fresh("time", 3, 3);
 	waits(0);
-	comes(1, b_timed, 50);
+	here(1);
+	comes(1, b_timed, 100);
 	int one = told(1, 5000), other = told(0, 5000);
 	bool next = round_works(3);
 	ok(one == ETIMEDOUT && other == EPIPE && next, "%s: who gives up breaks the round (%d, %d), the next one works", mode, one, other);
@@ -286,7 +304,7 @@ static void a_party_dies(void)
 	actor_send(&doomed, b_wait, 0, NULL);
 	if (!asleep(doomed.pid, 3000))
 		give_up("the doomed sleeps");
-	nap_ns(20 * MS);
+	here(2);
 	uint64_t at = now_ns();
 	actor_kill(&doomed, SIGKILL);
 	int r = told(0, 5000);
@@ -319,7 +337,7 @@ static void reset_breaks(void)
 	fresh("reset", 3, 3);
 	waits(0);
 	waits(1);
-	nap_ns(20 * MS);
+	here(2);
 	int r = actor_do(&crew[2], b_reset, 0, NULL).r, a = told(0, 5000), b = told(1, 5000);
 	bool again = actor_do(&crew[2], b_reset, 0, NULL).r == 0;
 	ok(r == 0 && a == EPIPE && b == EPIPE && again && round_works(3), "%s: a reset breaks the round (%d, %d, %d)", mode, r, a, b);
@@ -351,7 +369,7 @@ static void daemon_restarts(void)
 	for (int i = 0; i < 5 && works; i++) {
 		waits(0);
 		waits(1);
-		nap_ns(20 * MS);
+		here(2);
 		daemon_end(&daemon_, SIGKILL);
 		if (i & 1)
 			comes(2, b_wait, 0);
@@ -367,8 +385,9 @@ static void daemon_restarts(void)
 	}
 	ok(works && round_works(3), "%s: a daemon that is killed and started again in the middle of a round changes nothing", mode);
 	waits(0);
-	comes(1, b_timed, 400);
+	comes(1, b_timed, 2000);
 	sleeps(1);
+	here(2);
 	daemon_end(&daemon_, SIGKILL);
 	nap_ns(200 * MS);
 	if (!daemon_start(&daemon_, built("daemon/dlockd"), options, NULL))
@@ -389,7 +408,7 @@ static void party_dies_with_daemon(void)
 	actor_send(&doomed, b_wait, 0, NULL);
 	if (!asleep(doomed.pid, 3000))
 		give_up("the doomed sleeps");
-	nap_ns(20 * MS);
+	here(2);
 	daemon_end(&daemon_, SIGKILL);
 	actor_kill(&doomed, SIGKILL);
 	if (!daemon_start(&daemon_, built("daemon/dlockd"), options, NULL))
@@ -405,6 +424,7 @@ static void stopped_party(bool breaks)
 
 	fresh(breaks ? "stop-broken" : "stop", 2, 4);
 	waits(0);
+	here(1);
 	kill(crew[0].pid, SIGSTOP);
 	comes(1, breaks ? b_reset : b_wait, 0);
 	int one = told(1, 5000);
