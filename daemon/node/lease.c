@@ -149,12 +149,17 @@ static struct shm_value value_of_core(const struct core_value *v)
 	return (struct shm_value){ state[v->state], v->count, v->len, v->token, v->bytes };
 }
 
+/* Of a ref that is free: the answer to a RELEASE that came in the very step in which the session ended, and dropped it. */
 void act_name(struct node *n, const struct core_action *a)
 {
 	uint32_t ref = a->name.ref;
-	struct space *s = ref_space(n, ref);
-	uint32_t slot = ref_slot(n, ref);
+	struct space *s;
+	uint32_t slot;
 
+	if (!ref_is(n, ref))
+		return;
+	s = ref_space(n, ref);
+	slot = ref_slot(n, ref);
 	if (name_kind(s, slot) == KIND_SEM) {
 		act_sem(n, a);
 		return;
