@@ -73,20 +73,17 @@ static int lock_open(void **ret, const char *name, const dlock_attr_t *attr)
 
 static int lock_wait(void *h, unsigned weight)
 {
-	(void)weight;
-	return dlock_wait(h);
+	return weight ? dlock_wait_shared(h) : dlock_wait(h);
 }
 
 static int lock_try(void *h, unsigned weight)
 {
-	(void)weight;
-	return dlock_trywait(h);
+	return weight ? dlock_trywait_shared(h) : dlock_trywait(h);
 }
 
 static int lock_timed(void *h, unsigned weight, const struct timespec *abs)
 {
-	(void)weight;
-	return dlock_clockwait(h, CLOCK_MONOTONIC, abs);
+	return weight ? dlock_clockwait_shared(h, CLOCK_MONOTONIC, abs) : dlock_clockwait(h, CLOCK_MONOTONIC, abs);
 }
 
 static int lock_check(void *h)
@@ -160,7 +157,7 @@ static int sem_close_it(void *h)
 }
 
 static const struct sort sorts[] = {
-	{ "l", 0, false, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give, lock_close },
+	{ "l", 0, true, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give, lock_close },
 	{ "s", PERMITS, false, sem_open_it, sem_wait_for, sem_try, sem_timed, sem_check, sem_token, sem_give, sem_close_it },
 };
 
