@@ -7,7 +7,7 @@
  * became of it. Both sleep on the barrier's word, and are woken all at once.
  *
  * Who waits for others that run on the same processors gives way to them first: it costs less than to sleep and to be
- * woken. Bounded by turns, since those others may be long in coming.
+ * woken. Bounded, since those others may be long in coming, and the processor may be wanted by others than they.
  */
 #include <errno.h>
 #include <limits.h>
@@ -19,7 +19,8 @@
 #include "proto/barrierword.h"
 #include "thread.h"
 
-#define YIELDS      32u
+#define YIELDS      32u                  /* that cost nothing, since nobody else wants this processor */
+#define WAYS        2u                   /* and so often others have really had their turn */
 #define LOOK_NS     UINT64_C(1000000000) /* asleep: until another look whether all this is still there */
 #define ROOM_NS     UINT64_C(1000000)    /* until another look for a cell, or room for a note */
 #define PARTIES_MAX 0x7fffffffu
@@ -139,13 +140,20 @@ static int nap(struct party *p)
 
 /* --- Rounds that are completed here --- */
 
-/* The others have their turn on this processor. */
+/* The others have their turn on this processor. A yield that takes more than some 1.5 us was one. */
 static void give_way(const struct party *p)
 {
-	for (unsigned i = 0; i < YIELDS; i++) {
+	uint64_t since = counter_now(), turn = counter_force_ticks() / 512;
+
+	for (unsigned i = 0, ways = 0; i < YIELDS && ways < WAYS; i++) {
+		uint64_t now;
+
 		if (barrier_round(BARRIER_LOAD(p->at.word)) != p->turn.round)
 			return;
 		sched_yield();
+		now = counter_now();
+		ways += now - since > turn;
+		since = now;
 	}
 }
 
