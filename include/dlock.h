@@ -501,6 +501,70 @@ int dlock_sem_check(dlock_sem_t *s);
 int dlock_sem_unlink(const char *name);
 
 /*
+ * --- Elections ---
+ *
+ * One of all who campaign leads, until it resigns, ends, or is lost with its node; then the next one. Each term has a number, the
+ * fencing token of whoever leads (see dlock_token()), above those of all earlier terms. A leader says something of
+ * itself, up to DLOCK_VALUE_MAX bytes, an address perhaps. Whoever has the election open reads that from shared memory, on any node.
+ *
+ * As with locks, a leadership belongs to the thread that campaigned (attribute owner: to the process); the other attributes count as
+ * for a lock, but that robust and recursive are ignored. A name of an election is another thing than a lock of that name.
+ */
+typedef struct dlock_elect dlock_elect_t;
+
+/* As dlock_open() and dlock_close(), with their errors; and ENOSPC: no memory on the run directory for what a leader says. */
+int dlock_elect_open(dlock_elect_t **ret, const char *name, const dlock_attr_t *attr);
+int dlock_elect_close(dlock_elect_t *e);
+
+/*
+ * Waits until this thread leads, and says `value` of it. As dlock_wait(), dlock_trywait() and dlock_clockwait(), with their errors
+ * (EDEADLK: it leads already), and EMSGSIZE: more than DLOCK_VALUE_MAX bytes.
+ */
+int dlock_elect_campaign(dlock_elect_t *e, const void *value, size_t len);
+int dlock_elect_trycampaign(dlock_elect_t *e, const void *value, size_t len);
+int dlock_elect_clockcampaign(dlock_elect_t *e, const void *value, size_t len, clockid_t clock, const struct timespec *abs);
+
+/* Says another value, in the same term. EPERM: it does not lead. ESTALE: its term is over. EMSGSIZE. */
+int dlock_elect_proclaim(dlock_elect_t *e, const void *value, size_t len);
+
+/* Ends the term. As dlock_post(). */
+int dlock_elect_resign(dlock_elect_t *e);
+
+/* Does this thread lead, at this moment? As dlock_check(). */
+int dlock_elect_check(dlock_elect_t *e);
+
+/* The number of its term. As dlock_token(). */
+int dlock_elect_term(dlock_elect_t *e, uint64_t *ret);
+
+/*
+ * Who leads: its value, and the term. From shared memory, without a system call. *len is how many bytes buf has room for, and then
+ * how many there are; len, or ret_term, may be NULL. No lower term follows a higher one.
+ *
+ *   ENOENT  nobody is known to lead now. So it is in between two terms; and while this node has lost its lease, or has
+ *           not heard from the others since: then somebody may lead elsewhere
+ *   ERANGE  the value has more bytes than that: *len says how many
+ *
+ * What is told may be over by now, as any news. Of a leader on another node it is as old as the message is under way; where no message comes
+ * through, as old as the lease of a node that is cut off: TTL, and the grace that it has to be reached (dlockd.conf(5)).
+ * Where the name has to be opened anew (after a fork) this does it, within a second.
+ */
+int dlock_elect_leader(dlock_elect_t *e, void *buf, size_t *len, uint64_t *ret_term);
+
+/*
+ * Waits until the term is another than *term (0: nobody is known to lead), and then sets it. A term that is over before the caller
+ * looks is not seen. clockobserve: ETIMEDOUT; CLOCK_MONOTONIC or CLOCK_REALTIME, else EINVAL. ENOTCONN: failfast, and the
+ * daemon is away where the name has to be opened anew.
+ */
+int dlock_elect_observe(dlock_elect_t *e, uint64_t *term);
+int dlock_elect_clockobserve(dlock_elect_t *e, uint64_t *term, clockid_t clock, const struct timespec *abs);
+
+/*
+ * As dlock_fd(): readable also when another leads, nobody does, or something new is proclaimed. The truth is
+ * dlock_elect_check(), which also empties it, and dlock_elect_leader().
+ */
+int dlock_elect_fd(dlock_elect_t *e, int *ret);
+
+/*
  * --- At the resource ---
  *
  * No lock can stop a write that is already on its way when the lock is lost; the token lets the resource refuse it. These

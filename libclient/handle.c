@@ -169,6 +169,8 @@ static void handle_thread_end(struct dlock *l, uint32_t serial)
 
 		if (state_holder(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) != serial)
 			continue;
+		if (l->kind == KIND_ELECT)
+			elect_ended(b);
 		__atomic_store_n(&b->state, 0, __ATOMIC_RELAXED);        /* from now on another thread may take */
 		if (!binding_lost(b) && lock_release(b->word, held, LOCK_DIED))
 			hold_yielded(b);

@@ -226,6 +226,12 @@ int hold_shared(const struct dlock *l, uint64_t *ret_number, struct binding **re
 bool hold_good(const struct binding *b); /* not lost, at this moment */
 int hold_token(const struct binding *b, uint64_t *ret);    /* -ESTALE: lost */
 
+int hold_mend(struct binding *b);        /* nobody needs to know any more that the last holder died. -ESTALE: lost */
+
+/* --- elect.c --- */
+
+void elect_ended(const struct binding *b);       /* whoever leads by this hold leads no more; before its release */
+
 /* --- value.c --- */
 
 void value_turn(struct binding *b);      /* what was set in this hold is published; before its release */

@@ -173,6 +173,16 @@ int dlock_token(dlock_t *l, uint64_t *ret)
 	return -r;
 }
 
+int hold_mend(struct binding *b)
+{
+	uint64_t held = __atomic_load_n(&b->held, __ATOMIC_RELAXED);
+
+	if (!lock_mend(b->word, held))
+		return -ESTALE;
+	__atomic_store_n(&b->held, held & ~LOCK_D, __ATOMIC_RELAXED);
+	return 0;
+}
+
 int dlock_consistent(dlock_t *l)
 {
 	struct binding *b;
@@ -188,10 +198,7 @@ int dlock_consistent(dlock_t *l)
 		return ESTALE;
 	if (!l->attr.robust || !(held & LOCK_D))
 		return EINVAL;
-	if (!lock_mend(b->word, held))
-		return ESTALE;
-	__atomic_store_n(&b->held, held & ~LOCK_D, __ATOMIC_RELAXED);
-	return 0;
+	return -hold_mend(b);
 }
 
 int dlock_wanted(dlock_t *l)

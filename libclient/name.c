@@ -239,14 +239,15 @@ int name_bell(struct name *n, const struct limit *limit)
 	return name_current(n) ? name_open(n, n->arg, true, false, limit) : 0;
 }
 
-int name_value(struct dlock *l, struct binding *b, const struct limit *limit)
+/* The page of what was opened. */
+static int name_page(struct name *n, const struct limit *limit)
 {
-	struct target *t = &l->name->target;
+	struct target *t = &n->target;
 	struct value_page *page;
 	int fd = -1, r;
 
-	if (t->space != b->space || t->slot != b->slot || t->epoch != b->epoch)
-		return -ESTALE;
+	if (t->value)
+		return 0;
 	r = conn_value(t->number, t->slot, t->epoch, limit, &fd);
 	if (r < 0)
 		return r;
@@ -254,11 +255,22 @@ int name_value(struct dlock *l, struct binding *b, const struct limit *limit)
 	r = space_value(t->space, t->slot, fd, &page);
 	lib_unlock();
 	close(fd);
-	if (r < 0)
-		return r;
-	t->value = page;
-	__atomic_store_n(&b->value, page, __ATOMIC_RELEASE);
-	return 0;
+	if (r == 0)
+		t->value = page;
+	return r;
+}
+
+int name_value(struct dlock *l, struct binding *b, const struct limit *limit)
+{
+	const struct target *t = &l->name->target;
+	int r;
+
+	if (t->space != b->space || t->slot != b->slot || t->epoch != b->epoch)
+		return -ESTALE;
+	r = name_page(l->name, limit);
+	if (r == 0)
+		__atomic_store_n(&b->value, t->value, __ATOMIC_RELEASE);
+	return r;
 }
 
 static int name_onloss(struct name *n, const struct limit *limit)
@@ -282,6 +294,10 @@ int name_attach(struct dlock *l, const struct limit *limit)
 	struct name *n = l->name;
 	int r = name_current(n) && n->arg == l->arg ? 0 : name_open(n, l->arg, false, l->soon, limit);      /* whether it may be that, the daemon knows */
 
+	if (r == 0 && n->kind == KIND_ELECT) {
+		r = name_page(n, limit);
+		r = r == -ESTALE ? -ENOTCONN : r;
+	}
 	if (r == 0)
 		r = name_onloss(n, limit);
 	if (r < 0)

@@ -290,7 +290,7 @@ struct core_event {
 	X(REVOKE)         /* another node waits, or this one leaves: hold no more than `weight` soon, by CHANGE or RELEASE */ \
 	X(RESIZED)        /* the limit is `weight` now, and `number` its number. What is held stays, what is waited for waits */ \
 	X(OBSERVED)       /* somewhere it is observed who leads: PROCLAIM who does now, and each change from now on */ \
-	X(NEWS)           /* who leads: `value`, whose token is the term; NONE: nobody does. (token, count) only rises */ \
+	X(NEWS)           /* who leads: `value`, whose token is the term; NONE: nobody does. (token, count) only rises; after LAPSED the last may come again */ \
 	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
 	X(DRAINED)        /* this node masters nothing */                                      \
 	X(LEFT)           /* the session has ended, and there will be no other: stop. error: it could not be ended, and will expire */ \

@@ -364,6 +364,8 @@ void member_lapse(struct member *m)
 			ref += MEMBER_PIECE - 1;
 			continue;
 		}
+		if (observes(m, l))
+			more_at(m, l)->unsure = true;
 		if (l->state == LEASE_NONE || l->state == LEASE_OBSERVING)
 			continue;
 		if (l->state == LEASE_WAITING) {

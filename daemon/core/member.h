@@ -53,6 +53,7 @@ struct lease_more {
 	uint32_t say_count;              /* owed: what it has to tell */
 	uint64_t say_term;
 	bool observes;
+	bool unsure;                     /* the session has ended since: what it was told last is news again */
 	uint8_t says;                    /* enum lease_says */
 };
 

@@ -2,7 +2,8 @@
 /*
  * The member's part in observing who leads. An observer says so to the master, once and in each sync, and is told
  * the latest news: (term, count) and the value, or that nobody leads. Its own (term, count) never goes back,
- * whoever tells: the highest term is the latest reign of a leader, however long the news was under way.
+ * whoever tells: the highest term is the latest reign of a leader, however long the news was under way. In a new session it is
+ * told again what still holds.
  *
  * Of a lease that somebody observes the node that holds it tells who leads, at each hand-over: that is a statement
  * under a claim number of its own, so it is owed as a release is (member.h).
@@ -73,7 +74,7 @@ void watch_end(struct member *m, struct lease *l, struct step *s)
 void news_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
 {
 	struct lease_more *r = more_at(m, l);
-	bool later = r && (msg->term > r->term || (msg->term == r->term && msg->count > r->count));
+	bool later = r && (msg->term > r->term || (msg->term == r->term && (msg->count > r->count || (r->unsure && msg->count == r->count))));
 
 #ifdef CORE_BREAK_OLD_NEWS
 	later = true;
@@ -82,6 +83,7 @@ void news_receive(struct member *m, core_ref_t ref, struct lease *l, const struc
 		return;
 	r->term = msg->term;
 	r->count = msg->count;
+	r->unsure = false;
 	struct core_action *a = step_act(s, CORE_ACT_NEWS);
 	a->name.ref = ref;
 	if (msg->flags & MSG_FLAG_LEADS)

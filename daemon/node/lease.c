@@ -10,6 +10,12 @@
 
 #define RETRY_SPAN (100 * NSEC_PER_MSEC)
 
+static void node_retry_soon(struct node *n)
+{
+	if (!n->retry_timer.queued)
+		loop_timer_set(n->loop, &n->retry_timer, loop_now(n->loop) + RETRY_SPAN);
+}
+
 /* --- what the segment asks for --- */
 
 void node_want(void *arg, struct space *s, uint32_t slot)
@@ -21,7 +27,7 @@ void node_want(void *arg, struct space *s, uint32_t slot)
 
 	if (ev.kind == CORE_EV_CHANGE)
 		ev.wanted = CORE_WEIGHT_ALL;     /* as before, but in earnest */
-	if (ev.kind == CORE_EV_CLAIM && ref_take(n, s, slot, &ev.ref) < 0)
+	if (ev.ref == UINT32_MAX && ref_take(n, s, slot, &ev.ref) < 0)
 		return;                  /* the sleeper is watched: it is asked again within 50 ms */
 	rec->state = NAME_ASKED;
 	node_give(n, ev);
@@ -30,9 +36,9 @@ void node_want(void *arg, struct space *s, uint32_t slot)
 void node_try(void *arg, struct space *s, uint32_t slot)
 {
 	struct node *n = arg;
-	struct node_event ev = { .kind = CORE_EV_CLAIM, .tries = true };
+	struct node_event ev = { .kind = CORE_EV_CLAIM, .ref = name_at(s, slot)->ref, .tries = true };
 
-	if (ref_take(n, s, slot, &ev.ref) < 0)
+	if (ev.ref == UINT32_MAX && ref_take(n, s, slot, &ev.ref) < 0)
 		return;
 	name_at(s, slot)->state = NAME_TRIED;
 	node_give(n, ev);
@@ -47,6 +53,36 @@ void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool
 {
 	node_give(arg, (struct node_event){ .kind = again ? CORE_EV_CHANGE : CORE_EV_RELEASE, .wanted = again ? CORE_WEIGHT_ALL : 0,
 					    .ref = name_at(s, slot)->ref, .used = used, .died = died });
+}
+
+/* --- elections --- */
+
+/* The core goes on with the number as long as it observes. */
+static void ref_let_go(struct node *n, uint32_t ref)
+{
+	if (!elect_watching(ref_space(n, ref), ref_slot(n, ref)))
+		ref_drop(n, ref);
+}
+
+/* A node alone is told of everything by its own clients. */
+bool node_observe(void *arg, struct space *s, uint32_t slot, bool on)
+{
+	struct node *n = arg;
+	uint32_t ref = name_at(s, slot)->ref;
+
+	if (!n->cluster.on)
+		return false;
+	if (on && ref == UINT32_MAX && ref_take(n, s, slot, &ref) < 0)
+		elect_unwatched(s, slot);
+	else
+		node_give(n, (struct node_event){ .kind = CORE_EV_OBSERVE, .ref = ref, .off = !on });
+	return on;
+}
+
+void node_leads(void *arg, struct space *s, uint32_t slot)
+{
+	if (name_at(s, slot)->ref != UINT32_MAX)
+		node_give(arg, (struct node_event){ .kind = CORE_EV_PROCLAIM, .ref = name_at(s, slot)->ref });
 }
 
 /* After a lack of memory: what the core could not take back. */
@@ -125,7 +161,7 @@ static void act_refused(struct node *n, uint32_t ref, int error)
 	if (error != -ESHUTDOWN && error != -EBUSY)
 		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "no tokens for %s: %s", s->name, strerror(-error));
 	if (!name_at(s, slot)->count)
-		ref_drop(n, ref);
+		ref_let_go(n, ref);
 	space_refused(s, slot);
 }
 
@@ -134,7 +170,7 @@ static void act_forgotten(struct node *n, uint32_t ref)
 	struct space *s = ref_space(n, ref);
 	uint32_t slot = ref_slot(n, ref);
 
-	ref_drop(n, ref);
+	ref_let_go(n, ref);
 	space_forget(s, slot);
 	if (n->n_busy)
 		busy_again(n);
@@ -175,7 +211,17 @@ void act_name(struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_GRANT:
 		space_granted(s, slot, a->name.lost);
+		elect_granted(s, slot, a->name.observed);
 		return;
+	case CORE_ACT_OBSERVED:
+		elect_asked(s, slot);
+		return;
+	case CORE_ACT_NEWS: {
+		struct shm_value v = value_of_core(&a->name.value);
+
+		elect_news(s, slot, &v);
+		return;
+	}
 	case CORE_ACT_LEDGER_RELEASE:
 		space_ledger_release(s, slot);
 		return;
@@ -227,7 +273,7 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 	}
 	if (q->kind == CORE_EV_CLAIM || q->kind == CORE_EV_REFILL) {
 		if (q->kind == CORE_EV_CLAIM)
-			ref_drop(n, q->ref);
+			ref_let_go(n, q->ref);
 		space_refused(s, slot);
 		if (error == -EBUSY && !q->tries)
 			busy_add(n, s, slot);
@@ -235,8 +281,28 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 			return;
 	}
 	log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
-	if (!n->retry_timer.queued)
-		loop_timer_set(n->loop, &n->retry_timer, loop_now(n->loop) + RETRY_SPAN);
+	node_retry_soon(n);
+}
+
+/* Nothing is lost: what could not be said is said later. */
+void news_step_failed(struct node *n, const struct node_event *q, int error)
+{
+	struct space *s;
+	uint32_t slot;
+
+	if (!ref_is(n, q->ref) || q->off || error == -EALREADY || error == -ENOENT)
+		return;                  /* it has gone meanwhile */
+	s = ref_space(n, q->ref);
+	slot = ref_slot(n, q->ref);
+	if (error != -EBUSY)
+		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
+	if (q->kind == CORE_EV_PROCLAIM) {
+		elect_untold(s, slot);
+		return;
+	}
+	elect_unwatched(s, slot);
+	if (name_at(s, slot)->state == NAME_IDLE)
+		ref_drop(n, q->ref);
 }
 
 /*
@@ -250,7 +316,7 @@ void node_lapse(struct node *n)
 		const struct ledger_name *rec = ref_is(n, ref) ? ref_name(n, ref) : NULL;
 
 		if (rec && !name_claims(rec))
-			ref_drop(n, ref);
+			ref_let_go(n, ref);
 	}
 	shm_lapse(&n->shm);
 }

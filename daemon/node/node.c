@@ -109,8 +109,11 @@ static void apply_burst(struct node *n)
 static int open_shm(struct node *n, const struct node_options *o)
 {
 	int r;
-	struct shm_ops ops = { n, node_want, node_unused, node_yielded, node_loss_done, node_tell, .try = node_try, .barrier = node_barrier,
-			       .small = &node_small_ops, .sem = node_sem, .pool = &node_pool_ops };
+	struct shm_ops ops = {
+		.arg = n, .want = node_want, .try = node_try, .unused = node_unused, .yielded = node_yielded, .observe = node_observe,
+		.leads = node_leads, .loss_done = node_loss_done, .event = node_tell, .barrier = node_barrier,
+		.small = &node_small_ops, .sem = node_sem, .pool = &node_pool_ops,
+	};
 	struct shm_config config = {
 		.rundir_fd = n->rundir_fd, .session = n->boot.id.session,
 		.spaces_on_demand = n->config.spaces_on_demand,

@@ -87,7 +87,7 @@ void node_give(struct node *n, struct node_event ev)
 static bool of_a_lease(enum core_event_kind kind)
 {
 	return kind == CORE_EV_REFILL || kind == CORE_EV_RELEASE || kind == CORE_EV_CHANGE || kind == CORE_EV_KEEP ||
-	       kind == CORE_EV_RESIZE;
+	       kind == CORE_EV_RESIZE || kind == CORE_EV_PROCLAIM;
 }
 
 void node_purge(struct node *n)
@@ -226,6 +226,16 @@ static struct core_value value_of_name(const struct node *n, uint32_t ref, enum 
 	return (struct core_value){ CORE_VALUE_KNOWN, (uint16_t)v.len, v.count, v.token, v.bytes };
 }
 
+/* Who leads now, not who did when that was asked for. */
+static struct core_value leader_of_name(const struct node *n, uint32_t ref)
+{
+	struct shm_value v;
+
+	if (!elect_state(ref_space(n, ref), ref_slot(n, ref), &v, value_bytes) || v.state != VALUE_KNOWN)
+		return (struct core_value){ .state = CORE_VALUE_NONE, .token = v.token };
+	return (struct core_value){ CORE_VALUE_KNOWN, (uint16_t)v.len, v.count, v.token, v.bytes };
+}
+
 static void event_of(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)
 {
 	*ret = (struct core_event){ .kind = q->kind, .now = loop_clock() };
@@ -297,6 +307,16 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->link.incarnation = q->incarnation;
 		ret->link.conn = q->conn;
 		return;
+	case CORE_EV_PROCLAIM:
+		ret->proclaim.ref = q->ref;
+		ret->proclaim.value = leader_of_name(n, q->ref);
+		return;
+	case CORE_EV_OBSERVE:
+		ret->observe.ref = q->ref;
+		ret->observe.on = !q->off;
+		ret->observe.key = key;
+		ret->observe.key_len = ref_key(n, q->ref, key);
+		return;
 	case CORE_EV_ADOPT_BARRIER:
 	case CORE_EV_ADOPT_PARTY:
 	case CORE_EV_ARRIVE:
@@ -305,8 +325,6 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_CLOSE:
 		event_of_barrier(n, q, ret);
 		return;
-	case CORE_EV_PROCLAIM:
-	case CORE_EV_OBSERVE:
 	case CORE_EV_RECV:               /* node_recv() */
 	case CORE_EV_TIMER:
 	case CORE_EV_CONTINUE:
@@ -328,6 +346,10 @@ static void step_failed(struct node *n, const struct node_event *q, int error)
 {
 	if (error == -ENOTRECOVERABLE)
 		return;
+	if (q->kind == CORE_EV_OBSERVE || q->kind == CORE_EV_PROCLAIM) {
+		news_step_failed(n, q, error);
+		return;
+	}
 	if (q->kind == CORE_EV_CLAIM || of_a_lease(q->kind)) {
 		name_step_failed(n, q, error);
 		return;

@@ -108,7 +108,8 @@ void adopt_words(struct space *s)
 			watch_add(s, next);
 			lock_look(&seg_slot(s->base, next)->word);
 		}
-		if (!n->opens && !(w & LOCK_D)) {
+		elect_adopt(s, next);
+		if (!n->opens && (!(w & LOCK_D) || name_kind(s, next) == KIND_ELECT)) {
 			name_opened(s, next);    /* as if its last client had just left */
 			name_closed(s, next);
 		} else if (lock_is_free(w) && !(w & LOCK_L) && (w & LOCK_W)) {

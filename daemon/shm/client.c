@@ -539,11 +539,14 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const struct
 		r = name_make(s, what->kind, what->name, what->len, &slot);
 	if (r == 0)
 		r = client_open_name(c, shm, s, slot);
-	if (r == 0 && object) {
+	if (r < 0)
+		return r;
+	if (object)
 		r = object_open(s, slot, c->index, what->arg, ret_account);
-		if (r < 0)
-			client_close(c, shm, s, slot);
-	}
+	else if (what->kind == KIND_ELECT)
+		r = elect_open(s, slot);
+	if (r < 0)
+		client_close(c, shm, s, slot);
 	if (r < 0)
 		return r;
 	*ret_slot = slot;
@@ -568,10 +571,13 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 		return;
 	if (kind_is_object(name_kind(s, o->slot)))
 		return;
+	if (name_kind(s, o->slot) == KIND_ELECT)
+		elect_died(s, o->slot, index);
 	token = name_token(s, o->slot);  /* before the next one takes his */
 	upgrade_over(s, o->slot, index);
 	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
+	elect_ring(s, o->slot);
 	watch_owed(s, o->slot);
 	if (name_revoked(name_at(s, o->slot)))
 		yield_look(s, o->slot);

@@ -94,6 +94,7 @@ int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot,
 		return fd;
 	*ret_fd = fd;
 	hint_ring(shm, s, slot);
+	elect_polled(s, slot);
 	return 0;
 }
 
@@ -137,6 +138,12 @@ void hint_ring_lost(struct shm *shm, struct space *s, uint32_t slot, uint32_t cl
 
 	if (h)
 		hint_write(h);
+}
+
+void hint_ring_slot(struct shm *shm, struct space *s, uint32_t slot)
+{
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));)
+		hint_ring_lost(shm, s, slot, i);
 }
 
 void hint_ring_all(struct shm *shm, struct space *s)

@@ -160,6 +160,7 @@ static void space_lapse(struct space *s)
 			continue;
 		if (!s->broken && !word_lapse(s, next))
 			why = "a hold that was lost had one of the last tokens of its range";
+		elect_lapse(s, next);
 		name_lapse(s, next);
 	}
 	if (why && !s->broken)

@@ -295,13 +295,28 @@ static uint64_t name_shut(struct space *s, uint32_t slot)
  */
 static bool name_is_unmended(const struct space *s, uint32_t slot)
 {
-	return s->names.n <= DIED_MAX && LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_D;
+	return s->names.n <= DIED_MAX && name_kind(s, slot) == KIND_LOCK && LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_D;
 }
 
 void name_opened(struct space *s, uint32_t slot)
 {
 	if (name_at(s, slot)->opens++ == 0)
 		s->n_open++;
+}
+
+/* Whose name the core observes (elections), hears of that first: afterwards all is as with any other name. */
+static void name_let_go(struct space *s, uint32_t slot, uint64_t used, bool died)
+{
+	struct ledger_name *n = name_at(s, slot);
+	bool leased = n->state == NAME_LEASED, claims = name_claims(n), idle = n->state == NAME_IDLE, watched;
+
+	if (leased || claims || idle)
+		name_take_out(s, slot);
+	watched = elect_close(s, slot);
+	if (leased || claims)
+		s->shm->ops.unused(s->shm->ops.arg, s, slot, used, leased && died);
+	else if (idle && !watched)
+		space_forget(s, slot);
 }
 
 void name_closed(struct space *s, uint32_t slot)
@@ -320,16 +335,7 @@ void name_closed(struct space *s, uint32_t slot)
 	if (name_is_unmended(s, slot))
 		return;
 	was = name_shut(s, slot);
-	if (n->state == NAME_LEASED) {
-		name_take_out(s, slot);
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, lock_range_used(was, n->count), was & LOCK_D);
-	} else if (name_claims(n)) {
-		name_take_out(s, slot);
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, 0, false);
-	} else if (n->state == NAME_IDLE) {
-		name_take_out(s, slot);
-		space_forget(s, slot);
-	}
+	name_let_go(s, slot, n->state == NAME_LEASED ? lock_range_used(was, n->count) : 0, was & LOCK_D);
 	/* NAME_RETURNED, and one that asks for more tokens: the answer comes, finds nobody, and the lease is given back then. */
 }
 
@@ -368,13 +374,10 @@ void name_end(struct space *s, uint32_t slot)
 		object_unused(s, slot);
 		return;
 	}
-	if (n->state == NAME_LEASED) {
-		name_take_out(s, slot);
-		s->shm->ops.unused(s->shm->ops.arg, s, slot, n->count, true);    /* whoever held it then never released it */
-	} else if (n->state == NAME_IDLE) {
-		name_take_out(s, slot);
-		space_forget(s, slot);
-	}
+	if (n->state == NAME_LEASED || n->state == NAME_IDLE)
+		name_let_go(s, slot, n->count, true);    /* whoever held it then never released it */
+	else
+		elect_close(s, slot);
 }
 
 uint64_t name_token(const struct space *s, uint32_t slot)
@@ -449,6 +452,8 @@ void space_ledger_release(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
 
+	if (name_kind(s, slot) == KIND_ELECT)
+		elect_given(s, slot);
 	word_store(&n->count, 0);
 	/* That the last holder died went with it. While the ledger has the lease, it might have to go again. */
 	if (n->state == NAME_RETURNED && !s->broken)

@@ -82,6 +82,13 @@ struct shm_ops {
 	 * is wanted again at once, behind the others, as to a want; else with space_forget().
 	 */
 	void (*yielded)(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again);
+	/*
+	 * Elections. observe: the news of the name are wanted, or not any more; returns whether they will come, by elect_news(),
+	 * until that is taken back (elect_unwatched, perhaps within the call). After `off` the name's number is free: space_forget() follows where there is no
+	 * lease. leads: what elect_state() says has changed.
+	 */
+	bool (*observe)(void *arg, struct space *s, uint32_t slot, bool on);
+	void (*leads)(void *arg, struct space *s, uint32_t slot);
 	/* After shm_loss(): all those have ended who were to. */
 	void (*loss_done)(void *arg);
 	void (*event)(void *arg, const struct shm_event *ev);
@@ -169,6 +176,10 @@ struct space {
 	/* object.c */
 	void **things;                   /* by slot: struct object, struct account; NULL: there have been none */
 	struct account **accounts;       /* hash of client and object */
+
+	/* elect.c */
+	struct elect **elects;           /* by slot, in chunks; NULL: there have been none */
+	struct loop_timer elect_timer;
 
 	/* yield.c */
 	struct yield *yields;
@@ -354,6 +365,26 @@ void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, ui
 /* What the clients of a closed word have left. false: not what the lease allows. ret->bytes is bytes[]. */
 bool value_left(const struct space *s, uint32_t slot, struct shm_value *ret, uint8_t bytes[VALUE_MAX]);
 
+/* --- elect.c: who leads. Slots of other kinds are ignored --- */
+
+int elect_open(struct space *s, uint32_t slot);            /* somebody has it open. -ENOMEM, -ENOSPC … */
+bool elect_close(struct space *s, uint32_t slot);          /* nobody has. Returns whether the core forgets it by itself */
+void elect_adopt(struct space *s, uint32_t slot);
+bool elect_watching(const struct space *s, uint32_t slot); /* the core knows its number, whether there is a lease or not */
+void elect_unwatched(struct space *s, uint32_t slot);      /* the core could not; it is asked again */
+void elect_untold(struct space *s, uint32_t slot);         /* what ops.leads was to tell it could not tell; it tries again */
+void elect_polled(struct space *s, uint32_t slot);         /* somebody has dlock_elect_fd() */
+void elect_granted(struct space *s, uint32_t slot, bool asked);  /* asked: other nodes want to know who leads */
+void elect_asked(struct space *s, uint32_t slot);          /* so they do, of a lease that is here */
+void elect_ring(struct space *s, uint32_t slot);           /* somebody has written to the page */
+void elect_died(struct space *s, uint32_t slot, uint32_t client);        /* before its word is freed */
+void elect_given(struct space *s, uint32_t slot);          /* the lease is about to go; the word is closed */
+void elect_lapse(struct space *s, uint32_t slot);
+void elect_news(struct space *s, uint32_t slot, const struct shm_value *v);
+/* Who leads by a lease of this node, or that nobody does after ret->token. false: there is no lease. ret->bytes is bytes[]. */
+bool elect_state(const struct space *s, uint32_t slot, struct shm_value *ret, uint8_t bytes[VALUE_MAX]);
+void elects_free(struct space *s);
+
 /* --- yield.c: the lease goes to another node --- */
 
 void yields_init(struct space *s);
@@ -495,6 +526,7 @@ int hint_open(struct client *c, struct shm *shm, struct space *s, uint32_t slot,
 void hint_ring(struct shm *shm, struct space *s, uint32_t slot);         /* to the one who holds it */
 void hint_ring_readers(struct shm *shm, struct space *s, uint32_t slot); /* to those who read it: it is wanted, or lost */
 void hint_ring_all(struct shm *shm, struct space *s);
+void hint_ring_slot(struct shm *shm, struct space *s, uint32_t slot);    /* to all who have it open */
 void hint_ring_lost(struct shm *shm, struct space *s, uint32_t slot, uint32_t client);   /* what it held, or is about to */
 void hint_drop(struct client *c, struct shm *shm, uint32_t index, uint32_t space, uint32_t slot);  /* c: NULL where it was not adopted */
 void hint_adopt(struct client *c, struct shm *shm);

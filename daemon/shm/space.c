@@ -150,6 +150,7 @@ void space_free(struct space *s)
 	watch_stop(s);
 	yields_done(s);
 	objects_free(s);
+	elects_free(s);
 	if (s->base) {
 		sigbus_unguard(s->base);
 		munmap(s->base, SEG_FILE_SIZE);
@@ -524,7 +525,7 @@ static void end_name(struct space *s, uint32_t slot)
 		word_store(&seg_slot(s->base, slot)->word, 0);
 		futex_wake_class(lock_futex(&seg_slot(s->base, slot)->word), INT_MAX, LOCK_CLASS_ANY);
 	}
-	if (s->successor && !s->successor->broken && n->count && t.n && name_is_lock(s, slot))
+	if (s->successor && !s->successor->broken && n->count && t.n && name_kind(s, slot) == KIND_LOCK)
 		mark_died(s->successor, name_kind(s, slot), t);
 	name_end(s, slot);
 }

@@ -93,6 +93,7 @@ static void want_tokens(struct space *s, uint32_t slot)
 	}
 	if (!name_is_lock(s, slot))
 		return;
+	elect_ring(s, slot);
 	if (name_revoked(name_at(s, slot))) {
 		yield_look(s, slot);     /* who waits here is asked for with that */
 		return;

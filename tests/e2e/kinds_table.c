@@ -131,6 +131,64 @@ static int read_try(void *h)
 #define READ { read_take, read_try, lock_give, lock_check, lock_token }
 #define LOCK { lock_take, lock_try, lock_give, lock_check, lock_token }
 
+/* --- Elections: a candidate leads, and says so --- */
+
+static int elect_open(void **ret, const char *name)
+{
+	dlock_attr_t *a;
+	dlock_elect_t *e = NULL;
+	int r = with_attr(&a, DLOCK_OWNER_THREAD);
+
+	if (r)
+		return r;
+	r = dlock_elect_open(&e, name, a);
+	dlock_attr_destroy(a);
+	*ret = e;
+	return r;
+}
+
+static int elect_close(void *h)
+{
+	return dlock_elect_close(h);
+}
+
+/* Whoever is elected finds himself to be the leader. */
+static int elected(dlock_elect_t *e, int r)
+{
+	uint64_t mine, term;
+
+	if (r || dlock_elect_term(e, &mine))
+		return r;
+	return dlock_elect_leader(e, NULL, NULL, &term) || term != mine ? EPROTO : 0;
+}
+
+static int elect_take(void *h)
+{
+	return elected(h, dlock_elect_campaign(h, "leader", 6));
+}
+
+static int elect_try(void *h)
+{
+	return elected(h, dlock_elect_trycampaign(h, "leader", 6));
+}
+
+static int elect_give(void *h)
+{
+	return dlock_elect_resign(h);
+}
+
+static int elect_check(void *h)
+{
+	return dlock_elect_check(h);
+}
+
+static int elect_token(void *h, uint64_t *ret)
+{
+	return dlock_elect_term(h, ret);
+}
+
+#define ELECTION { elect_take, elect_try, elect_give, elect_check, elect_token }
+
 const struct kind kinds[] = {
 	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false },
 	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false },
@@ -138,5 +196,6 @@ const struct kind kinds[] = {
 	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false },
 	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false },
 	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true },
+	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false },
 };
 const unsigned kinds_count = sizeof kinds / sizeof *kinds;

@@ -121,6 +121,24 @@ static void core_yielded(void *arg, struct space *s, uint32_t slot, uint64_t use
 		space_forget(s, slot);
 }
 
+static bool core_observe(void *arg, struct space *s, uint32_t slot, bool on)
+{
+	struct rig *r = arg;
+
+	r->observes += on ? 1 : -1;
+	if (!on && r->observing && name_at(s, slot)->state == NAME_RELEASING && !name_at(s, slot)->count)
+		space_forget(s, slot);
+	return r->observing;
+}
+
+static void core_leads(void *arg, struct space *s, uint32_t slot)
+{
+	struct rig *r = arg;
+
+	r->leads++;
+	r->led = elect_state(s, slot, &r->leader, r->leader_bytes);
+}
+
 static void core_loss_done(void *arg)
 {
 	struct rig *r = arg;
@@ -150,7 +168,10 @@ bool rig_said(const struct rig *r, const char *line)
 
 static int start(struct rig *r, bool fresh)
 {
-	struct shm_ops ops = { r, core_want, core_unused, core_yielded, core_loss_done, core_event, .try = core_try };
+	struct shm_ops ops = {
+		.arg = r, .want = core_want, .try = core_try, .unused = core_unused, .yielded = core_yielded, .observe = core_observe, .leads = core_leads,
+		.loss_done = core_loss_done, .event = core_event,
+	};
 
 	r->listener = -1;
 	r->shm = calloc(1, sizeof *r->shm);

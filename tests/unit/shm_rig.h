@@ -36,6 +36,12 @@ struct rig {
 	bool silent;                     /* the core does not answer */
 	uint32_t asked, asked_space;     /* the slot that was asked for last, meanwhile */
 	unsigned wants, tries, releases, yields, loss_done;
+	bool observing;                  /* the core tells who leads elsewhere */
+	int observes;                    /* names that it was asked for */
+	unsigned leads;                  /* how often it was to tell others who leads here ... */
+	bool led;
+	struct shm_value leader;         /* ... and what, the last time */
+	uint8_t leader_bytes[VALUE_MAX];
 	uint64_t yield_used;             /* as the last yield said */
 	bool yield_again, died;          /* what the last one said */
 	bool lost;                       /* grants say so */

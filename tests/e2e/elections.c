@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Elections, as those see them who look on: they read who leads, what it says, and that nobody does; no term follows a
+ * higher one; and what is read was said, as a whole, by whoever had that term. Whoever dies in the midst, at whatever
+ * instruction or store.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "actor.h"
+#include "harness.h"
+#include "proto/segment.h"
+#include "proto/value.h"
+#include "step.h"
+
+#define NAME      "led"
+#define SOON_MS   100
+#define BUDGET_NS (6000 * MS)
+
+static struct daemon daemon_;
+static struct actor one, two;
+
+/* --- what a leader says: its term, and how often it has spoken, over and over --- */
+
+static size_t speech(uint8_t bytes[DLOCK_VALUE_MAX], uint64_t term, uint32_t nth)
+{
+	size_t len = 16 + (term * 13 + nth * 7) % (DLOCK_VALUE_MAX - 16);
+
+	memset(bytes, (int)(term + nth), len);
+	memcpy(bytes, &term, sizeof term);
+	memcpy(bytes + 8, &nth, sizeof nth);
+	return len;
+}
+
+static bool is_speech(const uint8_t *bytes, size_t len, uint64_t term, uint32_t *ret_nth)
+{
+	uint8_t expected[DLOCK_VALUE_MAX];
+	uint64_t of;
+
+	memcpy(&of, bytes, sizeof of);
+	memcpy(ret_nth, bytes + 8, sizeof *ret_nth);
+	return len >= 16 && of == term && speech(expected, term, *ret_nth) == len && !memcmp(bytes, expected, len);
+}
+
+/* --- those who look on, in a process of their own --- */
+
+static struct seen {
+	uint64_t term, highest, changes, none, looks;
+	uint64_t at_ns;                  /* when it last changed */
+	uint64_t back, torn, errors;     /* what must not be */
+	bool stop;
+} *reads, *waits;                        /* one who reads all the time, and one who waits */
+
+static void see(struct seen *s, uint64_t term)
+{
+	if (term == s->term)
+		return;
+	s->back += term && term <= s->highest;
+	s->highest = term > s->highest ? term : s->highest;
+	s->changes++;
+	s->none += !term;
+	__atomic_store_n(&s->at_ns, now_ns(), __ATOMIC_RELEASE);
+	__atomic_store_n(&s->term, term, __ATOMIC_RELEASE);
+}
+
+static void *reader(void *arg)
+{
+	dlock_elect_t *e = arg;
+	uint32_t nth, last = 0;
+
+	while (!__atomic_load_n(&reads->stop, __ATOMIC_ACQUIRE)) {
+		uint8_t bytes[DLOCK_VALUE_MAX];
+		size_t len = sizeof bytes;
+		uint64_t term = 0, before = reads->term;
+		int r = dlock_elect_leader(e, bytes, &len, &term);
+
+		reads->errors += r && r != ENOENT;
+		reads->looks++;
+		if (r == 0 && len == 5 && !memcmp(bytes, "begin", 5))
+			nth = 0;                 /* elected, and has not spoken yet */
+		else if (r == 0 && !is_speech(bytes, len, term, &nth))
+			reads->torn++;
+		see(reads, term);
+		if (r == 0 && term == before)
+			reads->back += nth < last;
+		last = r ? 0 : nth;
+		if (reads->looks % 64 == 0)
+			usleep(50);
+	}
+	return NULL;
+}
+
+static void *waiter(void *arg)
+{
+	dlock_elect_t *e = arg;
+	uint64_t term = 0;
+
+	while (!__atomic_load_n(&waits->stop, __ATOMIC_ACQUIRE)) {
+		struct timespec t;
+		int r;
+
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		t.tv_sec += 2;
+		r = dlock_elect_clockobserve(e, &term, CLOCK_MONOTONIC, &t);
+		waits->errors += r && r != ETIMEDOUT;
+		if (r == 0)
+			see(waits, term);
+	}
+	return NULL;
+}
+
+static pid_t audience;
+
+static void audience_begin(void)
+{
+	reads = shared_memory(2 * sizeof *reads);
+	waits = reads + 1;
+	fflush(stdout);
+	audience = fork();
+	if (audience == 0) {
+		dlock_attr_t *a;
+		dlock_elect_t *e;
+		pthread_t t[2];
+
+		end_with_parent();
+		dlock_attr_create(&a);
+		dlock_attr_set_wait_daemon(a, true);
+		if (dlock_elect_open(&e, NAME, a))
+			_exit(1);
+		pthread_create(&t[0], NULL, reader, e);
+		pthread_create(&t[1], NULL, waiter, e);
+		pthread_join(t[0], NULL);
+		pthread_join(t[1], NULL);
+		_exit(0);
+	}
+}
+
+static bool both_see(uint64_t term, unsigned ms)
+{
+	for (uint64_t until = now_ns() + ms * MS;; nap_ns(MS / 10)) {
+		bool good = __atomic_load_n(&reads->term, __ATOMIC_ACQUIRE) == term &&
+			    __atomic_load_n(&waits->term, __ATOMIC_ACQUIRE) == term;
+
+		if (good || now_ns() > until)
+			return good;
+	}
+}
+
+static bool all_well(void)
+{
+	bool good = !reads->back && !waits->back && !reads->torn && !reads->errors && !waits->errors;
+
+	if (!good)
+		note("went back %lu and %lu times, torn %lu, errors %lu and %lu", reads->back, waits->back, reads->torn, reads->errors, waits->errors);
+	return good;
+}
+
+/* --- what actors do --- */
+
+static dlock_elect_t *election;
+
+static int open_it(struct stage *s, uint64_t unused)
+{
+	dlock_attr_t *a;
+	int r = dlock_attr_create(&a);
+
+	(void)unused;
+	dlock_attr_set_wait_daemon(a, true);
+	r = r ? r : dlock_elect_open(&election, s->text, a);
+	dlock_attr_destroy(a);
+	return r;
+}
+
+static int say(struct stage *s, uint64_t nth)
+{
+	uint8_t bytes[DLOCK_VALUE_MAX];
+	int r = dlock_elect_term(election, &s->token);
+
+	return r ? r : dlock_elect_proclaim(election, bytes, speech(bytes, s->token, (uint32_t)nth));
+}
+
+static int lead(struct stage *s, uint64_t unused)
+{
+	int r = dlock_elect_campaign(election, "begin", 5);
+
+	(void)unused;
+	return r ? r : say(s, 1);
+}
+
+static int resign(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_elect_resign(election);
+}
+
+static int check(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_elect_check(election);
+}
+
+static int lead_and_resign(struct stage *s, uint64_t unused)
+{
+	int r = lead(s, unused);
+
+	return r ? r : dlock_elect_resign(election);
+}
+
+static void begin(struct actor *a)
+{
+	actor_begin(a);
+	if (actor_do(a, open_it, 0, NAME).r)
+		give_up("an actor opens the election");
+}
+
+/* --- stories --- */
+
+static void story_terms(void)
+{
+	struct result first, second;
+	bool good;
+
+	first = actor_do(&one, lead, 0, NULL);
+	good = !first.r && both_see(first.token, SOON_MS);
+	for (uint64_t nth = 2; nth < 200; nth++)
+		good &= actor_do(&one, say, nth, NULL).r == 0;
+	good &= !actor_do(&one, resign, 0, NULL).r && both_see(0, SOON_MS);
+	second = actor_do(&two, lead, 0, NULL);
+	good &= !second.r && second.token > first.token && both_see(second.token, SOON_MS);
+	good &= !actor_do(&two, resign, 0, NULL).r && both_see(0, SOON_MS);
+	ok(good && all_well(), "who leads is seen, and what it says, and that it has resigned; the next term is higher");
+}
+
+static int by_itself(struct stage *s, uint64_t unused)
+{
+	char big[DLOCK_VALUE_MAX + 1] = { 0 }, buf[8];
+	size_t len = sizeof buf;
+	struct timespec past = { 1, 0 };
+	uint64_t term, own;
+	dlock_elect_t *other;
+	int bad = 0;
+
+	(void)s;
+	(void)unused;
+	bad |= dlock_elect_leader(election, buf, &len, &term) != ENOENT || len != sizeof buf;
+	bad |= (dlock_elect_proclaim(election, buf, 1) != EPERM || dlock_elect_resign(election) != EPERM || dlock_elect_check(election) != EPERM) << 1;
+	bad |= (dlock_elect_campaign(election, big, sizeof big) != EMSGSIZE || dlock_elect_campaign(election, NULL, 1) != EINVAL) << 2;
+	bad |= (dlock_elect_trycampaign(election, NULL, 0) || dlock_elect_check(election) || dlock_elect_campaign(election, "", 0) != EDEADLK) << 3;
+	bad |= (dlock_elect_close(election) != EBUSY) << 4;
+	bad |= (dlock_elect_leader(election, buf, &len, &term) || len != 0 || dlock_elect_term(election, &own) || own != term) << 5;
+	bad |= (dlock_elect_proclaim(election, "something", 9) || (len = sizeof buf, dlock_elect_leader(election, buf, &len, NULL)) != ERANGE || len != 9) << 6;
+	bad |= (dlock_elect_leader(election, NULL, NULL, &term) || term != own) << 7;
+	bad |= (dlock_elect_clockobserve(election, &term, CLOCK_MONOTONIC, &past) != ETIMEDOUT || term != own) << 8;
+	bad |= (dlock_elect_open(&other, "alone", NULL) || dlock_elect_trycampaign(other, "", 0) != EBUSY || dlock_elect_close(other)) << 9;
+	bad |= (dlock_elect_resign(election) || dlock_elect_observe(election, &term) || term != 0) << 10;
+	bad |= (dlock_elect_clockcampaign(election, big, 3, CLOCK_MONOTONIC, &past) || dlock_elect_resign(election)) << 11;
+	return bad;
+}
+
+static void story_calls(void)
+{
+	struct actor a;
+	int bad;
+
+	actor_begin(&a);
+	bad = actor_do(&a, open_it, 0, "alone").r ? -1 : actor_do(&a, by_itself, 0, NULL).r;
+	actor_kill(&a, SIGKILL);
+	ok(bad == 0, "errors as they are documented (%x)", bad);
+}
+
+/* A lock of the same name is another thing. */
+static int with_lock(struct stage *s, uint64_t unused)
+{
+	dlock_t *l;
+	int r = dlock_open(&l, NAME, NULL);
+
+	(void)s;
+	(void)unused;
+	r = r ? r : dlock_trywait(l);
+	r = r ? r : dlock_post(l);
+	return r ? r : dlock_close(l);
+}
+
+static void *thread_leads(void *arg)
+{
+	return (void *)(intptr_t)(dlock_elect_campaign(election, "begin", 5) || dlock_elect_term(election, arg));
+}
+
+static int thread_ends(struct stage *s, uint64_t unused)
+{
+	pthread_t t;
+	void *r;
+
+	(void)unused;
+	pthread_create(&t, NULL, thread_leads, &s->token);
+	pthread_join(t, &r);
+	return r != NULL;
+}
+
+static void story_ends(void)
+{
+	struct result r = actor_do(&one, lead, 0, NULL);
+	bool good = !r.r && both_see(r.token, SOON_MS) && !actor_do(&two, with_lock, 0, NULL).r;
+	uint64_t before = r.token, changes = waits->changes;
+
+	actor_send(&two, lead, 0, NULL);
+	good &= asleep(two.pid, 2000);
+	actor_kill(&one, SIGKILL);
+	good &= actor_result(&two, 2000, &r) && !r.r && r.token > before && both_see(r.token, SOON_MS) && waits->changes > changes;
+	ok(good && all_well(), "a leader is killed: the next candidate leads, and is seen");
+	actor_kill(&two, SIGKILL);
+	ok(both_see(0, SOON_MS) && all_well(), "the last one is killed: it is seen that nobody leads");
+	begin(&one);
+	begin(&two);
+	r = actor_do(&one, thread_ends, 0, NULL);
+	ok(!r.r && both_see(0, SOON_MS) && reads->highest <= r.token && all_well(), "the leader's thread ends: the same");
+}
+
+static int poll_for(struct stage *s, uint64_t ms)
+{
+	struct pollfd p = { .events = POLLIN };
+	int r = dlock_elect_fd(election, &p.fd);
+
+	(void)s;
+	if (r)
+		return -r;
+	dlock_elect_check(election);
+	return poll(&p, 1, (int)ms);
+}
+
+static void story_fd(void)
+{
+	bool good = actor_do(&two, poll_for, 30, NULL).r == 0;
+	struct result r;
+
+	actor_send(&two, poll_for, 2000, NULL);
+	nap_ns(20 * MS);
+	good &= !actor_do(&one, lead, 0, NULL).r && actor_result(&two, 2000, &r) && r.r == 1;
+	actor_send(&two, poll_for, 2000, NULL);
+	nap_ns(20 * MS);
+	good &= !actor_do(&one, say, 2, NULL).r && actor_result(&two, 2000, &r) && r.r == 1;
+	actor_send(&two, poll_for, 2000, NULL);
+	nap_ns(20 * MS);
+	good &= !actor_do(&one, resign, 0, NULL).r && actor_result(&two, 2000, &r) && r.r == 1;
+	ok(good, "dlock_elect_fd() is readable when there is something new, and else is not");
+}
+
+static void story_restart(void)
+{
+	struct result r = actor_do(&one, lead, 0, NULL);
+	bool good = both_see(r.token, SOON_MS);
+
+	daemon_end(&daemon_, SIGKILL);
+	good &= !actor_do(&one, say, 2, NULL).r;
+	daemon_started(&daemon_);
+	good &= !actor_do(&one, check, 0, NULL).r && !actor_do(&one, say, 3, NULL).r && both_see(r.token, SOON_MS);
+	ok(good && all_well(), "the daemon goes and comes back: who leads leads, and is seen to");
+	daemon_end(&daemon_, SIGKILL);
+	actor_kill(&one, SIGKILL);
+	good = both_see(r.token, 0);
+	daemon_started(&daemon_);
+	ok(good && both_see(0, 1000) && all_well(), "a leader that ended while no daemon was there is gone when the next one is");
+	begin(&one);
+	r = actor_do(&two, lead_and_resign, 0, NULL);
+	ok(!r.r && both_see(0, SOON_MS) && reads->highest <= r.token && all_well(), "and the next candidate is elected");
+}
+
+/* --- at every instruction --- */
+
+static void stepped_open(void)
+{
+	dlock_attr_t *a;
+
+	dlock_attr_create(&a);
+	dlock_attr_set_wait_daemon(a, true);
+	if (dlock_elect_open(&election, NAME, a) || dlock_elect_campaign(election, "begin", 5) || dlock_elect_resign(election))
+		_exit(1);
+}
+
+static void stepped_term(void)
+{
+	struct stage s;
+
+	if (lead(&s, 0) || say(&s, 2) || dlock_elect_resign(election))
+		_exit(1);
+}
+
+static void story_instructions(void)
+{
+	static const struct stepper how = { stepped_open, stepped_term, NULL };
+	uint64_t begin_ns = now_ns(), before = reads->changes;
+	long stride, count, late = 0, wrong = 0;
+	struct step s;
+
+	step_begin(&s, &how);
+	step_to(&s, 1000000, false);
+	count = s.at;
+	step_kill(&s);
+	stride = harness.full ? 1 : (long)((double)count * (double)(now_ns() - begin_ns) / (double)BUDGET_NS) + 1;
+	for (long at = random_below((uint32_t)stride); at <= count; at += stride) {
+		struct result r;
+
+		step_begin(&s, &how);
+		step_to(&s, at, false);
+		step_kill(&s);
+		late += !both_see(0, SOON_MS);
+		r = actor_do(&two, lead_and_resign, 0, NULL);
+		wrong += r.r != 0 || r.token < reads->highest;
+	}
+	ok(!wrong && !late && all_well() && reads->changes > before,
+	   "a leader is killed after each %ld of the %ld instructions of a term: nobody leads then, and the next is elected (%ld late)",
+	   stride, count, late);
+}
+
+/* --- the daemon --- */
+
+static unsigned deaths;
+
+static void follow_up(void)
+{
+	if (!daemon_ended(&daemon_, 0))
+		return;
+	deaths++;
+	daemon_started(&daemon_);
+}
+
+/* A term before, one that the audience sees the end of by a death, one after; of a name that is closed in between, too. */
+static bool term_with_deaths(long at)
+{
+	char text[40];
+	struct result r, next = { .r = -1 };
+	bool good;
+
+	r = actor_do(&one, lead, 0, NULL);
+	good = !r.r && both_see(r.token, 1000);
+	daemon_end(&daemon_, SIGTERM);
+	deaths = 0;
+	snprintf(text, sizeof text, "DLOCK_FAULT_AT=%ld", at);
+	if (!daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), NULL, (char *[]){ text, NULL })) {
+		deaths++;
+		daemon_started(&daemon_);
+	}
+	good &= !actor_do(&one, check, 0, NULL).r && both_see(r.token, 1000);
+	actor_send(&two, lead, 0, NULL);
+	asleep(two.pid, 1000);
+	actor_kill(&one, SIGKILL);
+	good &= actor_result(&two, 5000, &next) && !next.r && next.token > r.token && both_see(next.token, 2000);
+	begin(&one);
+	good &= !actor_do(&two, resign, 0, NULL).r && both_see(0, 2000);
+	return good && all_well();
+}
+
+static void story_daemon_stores(void)
+{
+	uint64_t begin_ns = now_ns();
+	long at = 1, places = 0, wrong = 0, stride = harness.full ? 1 : 1 + random_below(3);
+
+	actor_meanwhile = follow_up;
+	actor_meanwhile_fd = &daemon_.pidfd;
+	do {
+		bool good = term_with_deaths(at);
+
+		if (!good)
+			note("killed at %ld: not as it should be", at);
+		wrong += !good;
+		places++;
+		at += stride;
+		if (!harness.full && now_ns() - begin_ns > BUDGET_NS) {
+			stride *= 2;
+			begin_ns += BUDGET_NS / 4;
+		}
+	} while (deaths);
+	actor_meanwhile = NULL;
+	actor_meanwhile_fd = NULL;
+	daemon_end(&daemon_, SIGTERM);   /* the one that has not come to its place yet */
+	daemon_started(&daemon_);
+	ok(wrong == 0 && places > 10, "the daemon dies at %ld of its %ld stores while a leader is followed by the next", places, at);
+}
+
+/* --- who writes where it should not --- */
+
+static int scribble(void)
+{
+	char path[80];
+	int fd, pages = 0;
+	off_t at = (off_t)SEG_VALUE_OFF;
+
+	snprintf(path, sizeof path, "%s/shm/default", harness.run);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
+		struct value_page p;
+		uint64_t junk = random_below(2) ? UINT64_MAX : (uint64_t)random_below(1u << 31) << random_below(33);
+
+		if (pread(fd, &p, sizeof p, at) < 0)
+			break;
+		memcpy((char *)&p + 8 * random_below(random_below(2) ? 24 : sizeof p / 8), &junk, sizeof junk);
+		if (pwrite(fd, &p, sizeof p, at) < 0)
+			break;
+		at += SEG_VALUE_SIZE;
+		pages++;
+	}
+	close(fd);
+	return pages;
+}
+
+static void story_hostile(void)
+{
+	struct actor aside;
+	int bad = 0, pages = 0;
+
+	actor_begin(&aside);
+	bad += actor_do(&aside, open_it, 0, "aside/led").r != 0;
+	for (int round = 0; round < 200; round++) {
+		struct actor *a = round % 2 ? &one : &two;
+
+		bad += actor_do(a, lead, 0, NULL).r != 0;
+		pages += scribble();
+		bad += actor_do(a, say, 2, NULL).r != 0;
+		if (round % 20 == 7) {
+			actor_kill(a, SIGKILL);
+			begin(a);
+		} else {
+			pages += scribble();
+			bad += actor_do(a, resign, 0, NULL).r != 0;
+		}
+		bad += actor_do(&aside, lead_and_resign, 0, NULL).r != 0;
+	}
+	actor_kill(&aside, SIGKILL);
+	ok(!bad && pages > 200 && !daemon_ended(&daemon_, 0), "somebody scribbles over the pages: that misleads those who read them, and nobody else (%d)", bad);
+}
+
+int main(void)
+{
+	harness_begin(110);
+	daemon_started(&daemon_);
+	audience_begin();
+	begin(&one);
+	begin(&two);
+	story_terms();
+	story_calls();
+	story_ends();
+	story_fd();
+	story_restart();
+	story_instructions();
+	story_daemon_stores();
+	note("%lu changes seen by who reads (%lu reads), %lu by who waits; nobody led %lu times", reads->changes, reads->looks, waits->changes, waits->none);
+	story_hostile();
+	daemon_end(&daemon_, SIGTERM);
+	return harness_end();
+}

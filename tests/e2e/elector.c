@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One who takes part in an election, for tests of several nodes:
+ *
+ *   elector lead NAME VALUE FILE  campaigns; "led TERM" when elected; says each line that comes into the file from then on, and
+ *                                 resigns at a dot. "lost" when the term is over before that
+ *   elector watch NAME            "TERM VALUE" at each change, "0" while nobody is known to lead; exit code 1 and "back" when a term
+ *                                 follows a higher one
+ *   elector value NAME [VALUE]    takes the lock of that name; prints its value, or "-"; sets another; releases
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dlock.h"
+
+static int fail(const char *what, int r)
+{
+	fprintf(stderr, "elector: %s: %s\n", what, strerror(r));
+	return 69;
+}
+
+static int lead(const char *name, const char *value, const char *path)
+{
+	char line[DLOCK_VALUE_MAX];
+	FILE *f = fopen(path, "r");
+	dlock_elect_t *e;
+	uint64_t term;
+	int r = dlock_elect_open(&e, name, NULL);
+
+	if (r || !f)
+		return fail("open", r ? r : errno);
+	r = dlock_elect_campaign(e, value, strlen(value));
+	if (r || (r = dlock_elect_term(e, &term)))
+		return fail("campaign", r);
+	printf("led %llu\n", (unsigned long long)term);
+	for (;;) {
+		if (dlock_elect_check(e)) {
+			printf("lost\n");
+			return 75;
+		}
+		if (!fgets(line, sizeof line, f)) {
+			clearerr(f);
+			usleep(10000);
+			continue;
+		}
+		line[strcspn(line, "\n")] = 0;
+		if (!strcmp(line, "."))
+			break;
+		r = dlock_elect_proclaim(e, line, strlen(line));
+		if (r)
+			return fail("proclaim", r);
+	}
+	r = dlock_elect_resign(e);
+	return r ? fail("resign", r) : 0;
+}
+
+static bool back;
+
+/* Says what it sees, unless it has said so. */
+static void look(dlock_elect_t *e)
+{
+	static char said[DLOCK_VALUE_MAX + 32];
+	static uint64_t highest;
+	char value[DLOCK_VALUE_MAX + 1], now[sizeof said];
+	size_t len = DLOCK_VALUE_MAX;
+	uint64_t term = 0;
+	int r = dlock_elect_leader(e, value, &len, &term);
+
+	value[r ? 0 : len] = 0;
+	back |= r == 0 && term < highest;
+	if (r == 0)
+		highest = term;
+	if (r && r != ENOENT)
+		exit(fail("leader", r));
+	snprintf(now, sizeof now, r ? "0" : "%llu %s", (unsigned long long)term, value);
+	if (!strcmp(now, said))
+		return;
+	strcpy(said, now);
+	printf("%s\n", now);
+}
+
+static int watch(const char *name)
+{
+	dlock_elect_t *e;
+	int r = dlock_elect_open(&e, name, NULL), fd;
+
+	r = r ? r : dlock_elect_fd(e, &fd);
+	if (r)
+		return fail("open", r);
+	while (!back) {
+		struct pollfd p = { fd, POLLIN, 0 };
+
+		look(e);
+		poll(&p, 1, 50);
+		dlock_elect_check(e);
+	}
+	printf("back\n");
+	return 1;
+}
+
+static int value(const char *name, const char *set)
+{
+	char buf[DLOCK_VALUE_MAX + 1];
+	size_t len = DLOCK_VALUE_MAX;
+	dlock_t *l;
+	int r = dlock_open(&l, name, NULL);
+
+	r = r ? r : dlock_wait(l);
+	if (r)
+		return fail("wait", r);
+	r = dlock_value_get(l, buf, &len);
+	if (r && r != ENODATA)
+		return fail("get", r);
+	buf[r ? 0 : len] = 0;
+	printf("%s\n", r ? "-" : buf);
+	if (set && (r = dlock_value_set(l, set, strlen(set))))
+		return fail("set", r);
+	r = dlock_post(l);
+	return r ? fail("post", r) : 0;
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 5 && !strcmp(argv[1], "lead"))
+		return lead(argv[2], argv[3], argv[4]);
+	if (argc == 3 && !strcmp(argv[1], "watch"))
+		return watch(argv[2]);
+	if (argc >= 3 && !strcmp(argv[1], "value"))
+		return value(argv[2], argv[3]);
+	return 64;
+}
