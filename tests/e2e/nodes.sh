@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 #
 # To be sourced: some daemons on loopback ports with one etcd beneath them, all in $dir, which goes with the test. Node N
-# listens at port $base + N. Results are counted in $n and $failed.
+# listens at port $base + N, below those that the kernel gives to whoever connects. Results are counted in $n and $failed.
 
 set -u
 export LC_ALL=C.UTF-8
 dlock=${DLOCK:?} dir=$(mktemp -d /dev/shm/dlock-nodes.XXXXXX)
-base=$((20000 + $$ % 20000)) n=0 failed=0 etcd=
+base=$((20000 + $$ % 12000)) n=0 failed=0 etcd=
 declare -A daemon
 
 finish() {
