@@ -30,6 +30,7 @@ static const char help[] =
 "      --grace SECONDS          between TERM and KILL, when the hold is lost (default 1) or TERM ends the run\n"
 "                               (only if given)\n"
 "      --sem N                  hold one of the N permits of the semaphore NAME, instead of a lock\n"
+"      --elect                  lead in the election NAME, instead of a lock; the others are told this host's name\n"
 "  -h, --help\n\n"
 "The command finds DLOCK_NAME, DLOCK_SPACE and DLOCK_TOKEN in its environment. The exit code is its own;\n"
 "128+N: ended by signal N; 126, 127: it cannot be run, there is none; 75: the hold was lost.\n";
@@ -133,7 +134,8 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		run->kind = RUN_SEM;
 		return permits_parse(optarg, &run->permits) ? -1 : misused("not a number of permits (1 to 2147483647):", optarg);
 	case OPT_ELECT:
-		return misused("elections are not in this release: --elect", NULL);
+		run->kind = RUN_ELECT;
+		return -1;
 	case 'h':
 		fputs(help, stdout);
 		return 0;

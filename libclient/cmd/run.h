@@ -54,6 +54,7 @@ struct run_cgroup {
 enum run_kind {
 	RUN_LOCK,
 	RUN_SEM,
+	RUN_ELECT,
 	RUN_SHARED,
 };
 
@@ -70,6 +71,7 @@ struct run {
 	unsigned permits;        /* RUN_SEM: that there are */
 	void *handle;            /* of that kind. The front's; the guard does not touch the library */
 	char full_name[RUN_NAME_MAX];    /* with the space */
+	char host[256];          /* --elect: what the others are told */
 	uint64_t token;
 	const uint64_t *deadline_ns, *loss_ns;   /* in the node page (proto/segment.h) */
 	int anchor;              /* what the command inherits; -1 with -o */

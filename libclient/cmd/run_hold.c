@@ -120,11 +120,59 @@ static int sem_give(struct run *run)
 	return dlock_sem_post(run->handle);
 }
 
+/* --- Elections: the others are told on which host it leads --- */
+
+static int elect_open(struct run *run, const dlock_attr_t *attr)
+{
+	dlock_elect_t *e;
+	int r = dlock_elect_open(&e, run->name, attr);
+
+	if (r == 0)
+		run->handle = e;
+	if (gethostname(run->host, sizeof(run->host) - 1) < 0)
+		run->host[0] = 0;
+	return r;
+}
+
+static int elect_take(struct run *run, const struct timespec *abs)
+{
+	size_t len = strlen(run->host);
+
+	return abs ? dlock_elect_clockcampaign(run->handle, run->host, len, CLOCK_MONOTONIC, abs) :
+		dlock_elect_campaign(run->handle, run->host, len);
+}
+
+static int elect_try(struct run *run)
+{
+	return dlock_elect_trycampaign(run->handle, run->host, strlen(run->host));
+}
+
+static int elect_check(struct run *run)
+{
+	return dlock_elect_check(run->handle);
+}
+
+static int elect_token(struct run *run, uint64_t *ret)
+{
+	return dlock_elect_term(run->handle, ret);
+}
+
+static int elect_give(struct run *run)
+{
+	return dlock_elect_resign(run->handle);
+}
+
+static int elect_fd(struct run *run, int *ret)
+{
+	return dlock_elect_fd(run->handle, ret);
+}
+
 /* --- Of whatever kind --- */
 
 static const struct hold_calls kinds[] = {
 	[RUN_LOCK] = { lock_open, lock_take, lock_try, lock_check, lock_token, lock_give, lock_fd },
 	[RUN_SEM] = { sem_open_as, sem_take, sem_try, sem_check, sem_token, sem_give, NULL },
+	[RUN_ELECT] = { elect_open, elect_take, elect_try, elect_check, elect_token, elect_give, elect_fd },
 	[RUN_SHARED] = { lock_open, read_take, read_try, lock_check, lock_token, lock_give, lock_fd },
 };
 

@@ -89,8 +89,6 @@ run 64 && run 64 a && run 64 -q a true && run 64 -w && run 64 -w soon a true && 
 	run 64 -E 256 a true && run 64 a -c && run 64 a -c true true && run 64 --grace x a true && run 65 a/ true &&
 	run 65 "$(printf 'n%.0s' {1..256})" true && run 0 --help && has -- --grace
 ok $? 'misuse ends with EX_USAGE, --help with 0'
-run 64 --elect a true && says 'not in this release'
-ok $? '--elect is refused, with a word why'
 run 64 --sem 0 a true && says 'not a number of permits' && run 64 --sem 2147483648 a true && run 64 --sem 2x a true
 ok $? '--sem wants a number of permits that can be'
 
@@ -316,6 +314,21 @@ else
 	skip 'a control group of its own' 'none can be made here'
 fi
 [ -n "$cgroup" ] && [ -d "$cgroup" ] && rmdir "$cgroup" 2>/dev/null
+
+# --- an election ---
+
+hold elected --elect
+first=$(tr '\0' '\n' </proc/$command/environ | sed -n 's/^DLOCK_TOKEN=//p')
+run 1 -n --elect elected true && run 1 -w 0.1 --elect elected true && run 0 -n elected true
+ok $? 'one run leads, another finds that it does, and a lock of that name is another thing'
+"$dlock" show elected >"$out" 2>&1
+has "$holder"
+ok $? 'dlock show knows who leads'
+kill -KILL "$holder"
+wait "$holder" 2>/dev/null
+run 0 -w 5 --elect elected -c 'echo $DLOCK_NAME $DLOCK_SPACE $DLOCK_TOKEN' && has '^elected default ' &&
+	[ "$(cut -d " " -f 3 "$out")" -gt "$first" ]
+ok $? 'when it is killed the next one leads, in a higher term'
 
 # --- permits of a semaphore ---
 
