@@ -39,6 +39,40 @@ on 3 run -n -E 0 nightly -- "$examples/once.sh" 0 sh -c 'exit 3'
 [ $? = 3 ]
 ok $? "... and its exit code is the run's"
 
+# --- A leader, and who is to know of it ---
+
+# candidate NODE: its pid in $candidate[NODE]
+declare -A candidate
+stands() {
+	DLOCK_RUN_DIR=$dir/$1/run "$programs/leader" lead "host$1:80" >>"$dir/lead$1" 2>&1 &
+	candidate[$1]=$!
+}
+leads() { grep -qs "^leads .* host$1:80" "$dir/lead$1"; }
+told() { grep -qs "$1" "$dir/follow"; }
+
+use 3 "$programs/leader" follow >"$dir/follow" 2>&1 &
+follower=$!
+stands 1
+until_true 10 leads 1 && stands 2 && until_true 10 told '^host1:80 leads'
+ok $? "one leads, and another node is told who"
+sleep 0.3
+kill -KILL ${candidate[1]}
+wait ${candidate[1]} 2>/dev/null
+until_true 10 leads 2 && until_true 10 told '^host2:80 leads'
+ok $? "... it is killed, and the next one leads, and that is told too"
+[ "$(sed -n 's/.* in term //p' "$dir/follow" | tee "$dir/terms" | sort -nu)" = "$(cat "$dir/terms")" ]
+ok $? "... in a higher term"
+kill -TERM ${candidate[2]}
+wait ${candidate[2]}
+[ $? = 0 ] && grep -q '^led ' "$dir/lead2" && until_true 10 eval '[ "$(tail -n 1 "$dir/follow")" = "nobody leads" ]'
+ok $? "... and when it has resigned, nobody does"
+kill $follower
+wait $follower 2>/dev/null
+on 1 run --elect primary -- sh -c 'echo "$DLOCK_TOKEN" >"$0"; sleep 0.5' "$dir/primary1" &
+until_true 10 test -s "$dir/primary1"
+on 2 run --elect -w 10 primary -- sh -c 'echo "$DLOCK_TOKEN" >"$0"' "$dir/primary2" && [ "$(cat "$dir/primary2")" -gt "$(cat "$dir/primary1")" ]
+ok $? "dlock run --elect does so for a program that knows nothing of it"
+
 # --- A new version on all hosts, two at a time ---
 
 started=
