@@ -5,6 +5,7 @@
  *
  *   shared   a lock in shared mode, against a process-shared pthread_rwlock_t
  *   sem      a semaphore of PERMITS, wait and post, against a process-shared sem_t
+ *   elect    who leads, in VALUE bytes: against two loads, and memcpy of so many bytes between them
  *   id       a worker's next number, against clock_gettime(CLOCK_REALTIME). There are 4096 in a millisecond, so IDS are
  *            taken at a time and a few milliseconds pass before the next.
  *   fence    a token that was admitted before, against pread() of eight bytes
@@ -23,6 +24,7 @@
 
 #define PAIRS    10000                   /* of a stretch */
 #define PERMITS  4
+#define VALUE    64
 #define IDS      1000
 #define IDS_REST UINT64_C(2000000)
 #define TOKEN    UINT64_C(1099511627777)
@@ -30,14 +32,20 @@
 static struct alone {
 	dlock_t *lock;
 	dlock_sem_t *sem;
+	dlock_elect_t *elect;
 	dlock_id_t *id;
 	dlock_fence_t *fence;
 	int fd;                          /* of eight bytes */
 	struct rivals {
 		pthread_rwlock_t rwlock __attribute__((aligned(64)));
 		sem_t sem __attribute__((aligned(64)));
+		uint64_t before __attribute__((aligned(64)));
+		char value[VALUE];
+		uint64_t after;
 	} *rival;                        /* in shared memory */
 } alone;
+
+static volatile size_t value_len = VALUE;        /* so that memcpy() is called */
 
 static void pairs_nothing(void *arg, long n)
 {
@@ -109,6 +117,46 @@ static void sem_rival(void *arg, long n)
 	for (long i = 0; i < n; i++)
 		if (__builtin_expect(sem_wait(s) | sem_post(s), 0))
 			errx(2, "a pair failed");
+}
+
+/* --- Who leads --- */
+
+static void elect_begin(void)
+{
+	memset(alone.rival->value, 'x', VALUE);
+	bench_ok(dlock_elect_open(&alone.elect, "elect", NULL), "dlock_elect_open");
+	bench_ok(dlock_elect_campaign(alone.elect, alone.rival->value, VALUE), "dlock_elect_campaign");
+}
+
+static void elect_dlock(void *arg, long n)
+{
+	char value[1024];
+	uint64_t term;
+
+	(void)arg;
+	for (long i = 0; i < n; i++) {
+		size_t len = sizeof value;
+
+		if (__builtin_expect(dlock_elect_leader(alone.elect, value, &len, &term), 0))
+			errx(2, "nobody leads");
+		__asm__ volatile("" : : "r"(value), "r"(len), "r"(term) : "memory");
+	}
+}
+
+static void elect_rival(void *arg, long n)
+{
+	const struct rivals *r = alone.rival;
+	char value[1024];
+
+	(void)arg;
+	for (long i = 0; i < n; i++) {
+		uint64_t before = __atomic_load_n(&r->before, __ATOMIC_ACQUIRE), after;
+
+		memcpy(value, r->value, value_len);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		after = __atomic_load_n(&r->after, __ATOMIC_RELAXED);
+		__asm__ volatile("" : : "r"(value), "r"(before), "r"(after) : "memory");
+	}
 }
 
 /* --- Numbers --- */
@@ -194,6 +242,10 @@ static const struct kind {
 	  NULL, sem_begin, sem_dlock, sem_rival, PAIRS, 0 },
 	{ { .key = "sem-counter", .what = "... deadline compared with the counter", .rival = "sem_t, wait+post", .unit = "ns" },
 	  "--x-counter-deadline", sem_begin, sem_dlock, sem_rival, PAIRS, 0 },
+	{ { .key = "elect-leader", .what = "who leads, 64 bytes", .rival = "memcpy and 2 loads", .unit = "ns", .goal = 3.0 },
+	  NULL, elect_begin, elect_dlock, elect_rival, PAIRS, 0 },
+	{ { .key = "elect-leader-counter", .what = "... deadline compared with the counter", .rival = "memcpy and 2 loads", .unit = "ns" },
+	  "--x-counter-deadline", elect_begin, elect_dlock, elect_rival, PAIRS, 0 },
 	{ { .key = "id-next", .what = "next number", .rival = "clock_gettime(CLOCK_REALTIME)", .unit = "ns", .goal = 1.5 },
 	  NULL, id_begin, id_dlock, id_rival, IDS, IDS_REST },
 	{ { .key = "id-next-counter", .what = "... deadline compared with the counter", .rival = "clock_gettime(CLOCK_REALTIME)", .unit = "ns" },
@@ -229,7 +281,10 @@ static int count(const char *which, long n)
 		pairs_nothing(NULL, n);
 		return 0;
 	}
-	k->begin();
+	if (k->begin == elect_begin)
+		bench_ok(dlock_elect_open(&alone.elect, "elect", NULL), "dlock_elect_open");
+	else
+		k->begin();
 	(which[0] == 'd' ? k->dlock : k->rival)(NULL, n);
 	return 0;
 }

@@ -22,7 +22,7 @@ SECTIONS = [
     ('One lock that all want, all the time', 'acquisitions: more is better; waits: less',
      ['contended-2', 'contended-8', 'contended-64', 'wait-p9999-64', 'wait-felt-64', 'wait-longest-64']),
     ('The other primitives, one process alone', 'less is better',
-     ['shared', 'shared-counter', 'sem', 'sem-counter', 'id-next', 'id-next-counter', 'fence-admit']),
+     ['shared', 'shared-counter', 'sem', 'sem-counter', 'elect-leader', 'elect-leader-counter', 'id-next', 'id-next-counter', 'fence-admit']),
     ('The other primitives, eight processes', 'acquisitions: more is better; a barrier\'s round: less',
      ['readers-8', 'readers-8-counter', 'readers-90', 'readers-90-counter', 'sem-8', 'sem-8-counter', 'barrier-8',
       'barrier-8-counter']),
@@ -64,6 +64,7 @@ TAIL = '''
 - `shared` and `readers`: against glibc's rwlock, which prefers readers; `sem`: against its `sem_t`. All of them are process-shared.
   `readers-90`: every tenth acquisition of each process is a writer's, which raises two words; they must have counted
   every writer at the end, and no reader may find them different. A third of `sem_t`'s throughput is three times its time.
+- `elect-leader`: 64 bytes of value. Its rival reads two words of shared memory, and copies so much by `memcpy()` in between.
 - `id-next`: 1000 numbers at a time, with two milliseconds in between, since a worker has 4096 in a millisecond.
 - `barrier-8`: who passes goes on at once to the next round, 2000 times. Of each round one process was told that it is the one,
   and nobody was more than a round ahead.
