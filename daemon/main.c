@@ -23,7 +23,7 @@
 #include "system.h"
 
 #define EXIT_LEFT 80                     /* by `dlock node leave': not to be started again by itself */
-#define SPIN_SPAN (5 * NSEC_PER_USEC)    /* a client that has just been answered often asks again */
+#define SPIN_SPAN (50 * NSEC_PER_USEC)    /* a client that has just been answered often asks again */
 
 static struct {
 	struct node_options node;

@@ -34,6 +34,14 @@ struct signals {
 	} handlers[_NSIG];
 };
 
+/* Whether others want this thread's processor (crowd.c). */
+struct crowd {
+	int fd;                  /* -1: that cannot be known */
+	bool is;
+	nsec_t next;             /* when it is looked at again */
+	uint64_t waited, runs;   /* at the last look: ns, how often */
+};
+
 #define QUIET_MAX 256
 
 /* Sends that have no completion when they succeed (send.c). */
@@ -54,6 +62,7 @@ struct loop {
 	nsec_t now;
 	nsec_t spin;
 	unsigned spin_misses; /* in a row */
+	struct crowd crowd;
 	bool busy;            /* something happened in the last turn */
 	bool running;
 	bool stopping;
@@ -71,6 +80,10 @@ void defers_run(struct loop *l);
 bool defers_left(const struct loop *l); /* for the next turn */
 
 void sends_settle(struct loop *l); /* after completions have been run */
+
+void crowd_init(struct crowd *c);
+void crowd_done(struct crowd *c);
+bool crowd_is(struct crowd *c, nsec_t now);
 
 void signals_init(struct signals *s);
 void signals_done(struct signals *s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <assert.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +46,7 @@ int loop_create(struct loop **ret)
 	timers_init(&l->timers);
 	defers_init(l);
 	signals_init(&l->signals);
+	crowd_init(&l->crowd);
 	l->now = loop_clock();
 	*ret = l;
 	return 0;
@@ -87,10 +89,14 @@ void loop_free(struct loop *l)
 	ring_close(&l->ring);
 	sources_done(l);
 	signals_done(&l->signals);
+	crowd_done(&l->crowd);
 	free(l);
 }
 
-/* True: something has come. Looks at memory only, since the kernel sets a flag there. */
+/*
+ * True: something has come. Looks at memory only, since the kernel sets a flag there. Whoever has become ready on this
+ * processor meanwhile goes first: it may be the one that is waited for.
+ */
 static bool spin(struct loop *l)
 {
 	nsec_t end = loop_clock() + l->spin;
@@ -101,6 +107,7 @@ static bool spin(struct loop *l)
 				return true;
 			cpu_relax();
 		}
+		sched_yield();
 	} while (loop_clock() < end);
 	return false;
 }
@@ -109,10 +116,10 @@ static bool spin(struct loop *l)
  * Whether to look before sleeping. Where it keeps finding nothing (the others think for longer, or
  * wait for this very processor) only one turn in a few tries again.
  */
-static bool spin_worthwhile(const struct loop *l)
+static bool spin_worthwhile(struct loop *l)
 {
-	return l->busy && l->spin > 0 &&
-	       (l->spin_misses < SPIN_MISSES || l->turn % SPIN_RETRY == 0);
+	return l->busy && l->spin > 0 && (l->spin_misses < SPIN_MISSES || l->turn % SPIN_RETRY == 0) &&
+	       !crowd_is(&l->crowd, l->now);
 }
 
 /* One system call; two if there is both something to submit and a span to look for an answer. */

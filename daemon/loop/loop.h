@@ -58,7 +58,7 @@ nsec_t loop_clock(void);               /* now: where the turn's beginning is not
  * For so long after the last event the loop looks for the next one before it sleeps; 0, as at
  * first: not at all. A wake-up across processors costs some 40 µs on a virtual machine, which a
  * few µs of looking can save. Where looking has found nothing several times in a row it is seldom
- * tried.
+ * tried; where others want the processor, not at all (crowd.c).
  */
 void loop_set_spin(struct loop *l, nsec_t span);
 

@@ -17,6 +17,8 @@
 
 #include "loop_fixture.h"
 
+#include "../../daemon/loop/internal.h"
+
 /* --- sleep --- */
 
 static long switches_of(pid_t tid)
@@ -321,6 +323,47 @@ static void refused_io_uring_is_explained(void **state)
 	assert_int_equal(status_when_refused(ENOMEM, -ENOMEM, "RLIMIT_MEMLOCK"), 0);
 }
 
+/* --- crowds --- */
+
+static void schedstat_says(int fd, unsigned waited_us, unsigned runs)
+{
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+	assert_true(dprintf(fd, "123456 %llu %u\n", waited_us * 1000ull, runs) > 0);
+}
+
+static void a_crowd_is_who_waits_for_the_processor(void **state)
+{
+	char path[] = "/tmp/schedstatXXXXXX";
+	struct crowd c;
+	nsec_t now = NSEC_PER_SEC;
+
+	(void)state;
+	crowd_init(&c);
+	assert_true(c.fd >= 0);
+	assert_false(crowd_is(&c, now) && c.runs == 0);  /* the kernel's own file is understood */
+	assert_true(c.fd >= 0);
+	crowd_done(&c);
+	c = (struct crowd){ .fd = mkstemp(path) };
+	unlink(path);
+	schedstat_says(c.fd, 70, 10);
+	assert_false(crowd_is(&c, now));
+	schedstat_says(c.fd, 7000, 11);
+	assert_false(crowd_is(&c, now += NSEC_PER_USEC));        /* it is not looked at all the time */
+	assert_false(crowd_is(&c, now += NSEC_PER_MSEC));        /* once is no crowd */
+	schedstat_says(c.fd, 7000, 20);
+	assert_true(crowd_is(&c, now += NSEC_PER_MSEC));
+	schedstat_says(c.fd, 7000, 40);
+	assert_true(crowd_is(&c, now += NSEC_PER_MSEC));         /* believed for a while */
+	assert_false(crowd_is(&c, now += 40 * NSEC_PER_MSEC));
+	schedstat_says(c.fd, 7400, 80);                          /* 10 us each time */
+	assert_true(crowd_is(&c, now += NSEC_PER_MSEC));
+	assert_int_equal(ftruncate(c.fd, 0), 0);
+	assert_false(crowd_is(&c, now += NSEC_PER_SEC)); /* nothing is known any more */
+	assert_int_equal(c.fd, -1);
+	assert_false(crowd_is(&c, now += NSEC_PER_SEC));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +372,8 @@ int main(void)
 			spinning_loop_hears_as_a_sleeping_one_does),
 		story("a loop that spins first submits what was asked for",
 			spinning_loop_first_submits_what_was_asked_for),
+		{"where a thread has to wait for its processor there is a crowd",
+			a_crowd_is_who_waits_for_the_processor, NULL, NULL, NULL},
 		story("in a storm of starts and stops nobody is called that was stopped",
 			storm_of_starts_and_stops_calls_nobody_that_was_stopped),
 		{"io_uring that is refused is an error that says what to do",
