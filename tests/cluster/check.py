@@ -15,6 +15,7 @@ RESULTS = {
     "check": {"ok", "ESTALE"},
     "write": {"ok", "ESTALE"},
     "post": {"ok", "ESTALE"},
+    "leader": {"ok", "ENOENT"},
     "barrier": {"ok", "serial", "EPIPE", "ETIMEDOUT", "ESTALE", "ENOTCONN"},
 }
 
@@ -61,6 +62,7 @@ class History:
         self.holds, self.waits, self.losses, self.writes, self.posts, self.faults = [], [], [], [], [], []
         self.parties = []
         self.counts = collections.Counter()
+        self.terms = {}                                 # the highest that a client has seen of an election
         self.ttl = self.bound = self.healed = self.ended = None
         open_calls, held, faulty = {}, {}, {}
         for e in self.events:
@@ -109,6 +111,11 @@ class History:
             return
         if result not in RESULTS[op]:
             self.no(f"{op} says {result}: {e}")
+        if op == "leader":
+            if result == "ok" and e["token"] < self.terms.get(key, 0):
+                self.no(f"saw term {self.terms[key]} before, and now {e}")
+            self.terms[key] = max(e.get("token", 0), self.terms.get(key, 0))
+            return
         if op == "barrier":
             self.parties.append(Party(call, e, None))
             self.waits.append((call, e))

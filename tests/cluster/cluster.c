@@ -71,7 +71,7 @@ static bool judge(const enum nemesis *kinds, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		at += (size_t)snprintf(command + at, sizeof command - at, " --need 'nemesis %s'", nemesis_name(kinds[i]));
 	snprintf(command + at, sizeof command - at,
-		 " --need 'wait ok' --need 'trywait ok' --need 'trywait EBUSY' --need 'timedwait ok' --need 'check ok' --need 'post ok' --need 'barrier ok' --need 'barrier serial' %s/history.*",
+		 " --need 'wait ok' --need 'trywait ok' --need 'trywait EBUSY' --need 'timedwait ok' --need 'check ok' --need 'post ok' --need 'leader ok' --need 'barrier ok' --need 'barrier serial' %s/history.*",
 		 harness.dir);
 	fflush(stdout);
 	return system(command) == 0;

@@ -30,6 +30,7 @@ def good():
         *op("e", 2, "s", "wait", 110, weight=1, limit=3, token=2), *op("e", 2, "s", "post", 510),
         *op("f", 2, "r", "wait", 110, weight=1, token=2), *op("f", 2, "r", "post", 510),
         *op("g", 3, "r", "wait", 120, weight=1, token=2), *op("g", 3, "r", "post", 500),
+        *op("u", 1, "v", "leader", 100, token=4), *op("u", 1, "v", "leader", 120, "ENOENT"), *op("u", 1, "v", "leader", 140, token=5),
         *op("p", 1, "b", "barrier", 100, back=300, parties=3), *op("q", 2, "b", "barrier", 150, "serial", back=310, parties=3),
         *op("r", 3, "b", "barrier", 200, back=290, parties=3), *op("p", 1, "b", "barrier", 320, "EPIPE", back=420, parties=3),
         *op("q", 2, "b", "barrier", 330, "ETIMEDOUT", back=410, parties=3),
@@ -85,6 +86,11 @@ def _(h):
 @bad("a token that goes back")
 def _(h):
     find(h, who="b", op="wait", ev="return")["token"] = 4
+
+
+@bad("a term that goes back")
+def _(h):
+    find(h, who="u", op="leader", ev="return", token=5)["token"] = 3
 
 
 @bad("a token twice")

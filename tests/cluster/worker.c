@@ -40,6 +40,7 @@ struct sort {
 	int (*token)(void *h, uint64_t *ret);
 	int (*give)(void *h, unsigned weight);
 	int (*close)(void *h);           /* NULL: it is kept open */
+	int (*leader)(void *h, uint64_t *ret);   /* the term; NULL: nobody leads there */
 };
 
 struct thing {
@@ -156,9 +157,62 @@ static int sem_close_it(void *h)
 	return dlock_sem_close(h);
 }
 
+static int elect_open_it(void **ret, const char *name, const dlock_attr_t *attr)
+{
+	dlock_elect_t *e;
+	int r = dlock_elect_open(&e, name, attr);
+
+	if (r == 0)
+		*ret = e;
+	return r;
+}
+
+static int elect_wait(void *h, unsigned weight)
+{
+	(void)weight;
+	return dlock_elect_campaign(h, "me", 2);
+}
+
+static int elect_try(void *h, unsigned weight)
+{
+	(void)weight;
+	return dlock_elect_trycampaign(h, "me", 2);
+}
+
+static int elect_timed(void *h, unsigned weight, const struct timespec *abs)
+{
+	(void)weight;
+	return dlock_elect_clockcampaign(h, "me", 2, CLOCK_MONOTONIC, abs);
+}
+
+static int elect_check(void *h)
+{
+	return dlock_elect_check(h);
+}
+
+static int elect_term(void *h, uint64_t *ret)
+{
+	return dlock_elect_term(h, ret);
+}
+
+static int elect_give(void *h, unsigned weight)
+{
+	(void)weight;
+	return dlock_elect_resign(h);
+}
+
+static int elect_leader(void *h, uint64_t *ret)
+{
+	char value[8];
+	size_t len = sizeof value;
+
+	return dlock_elect_leader(h, value, &len, ret);
+}
+
 static const struct sort sorts[] = {
-	{ "l", 0, true, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give, lock_close },
-	{ "s", PERMITS, false, sem_open_it, sem_wait_for, sem_try, sem_timed, sem_check, sem_token, sem_give, sem_close_it },
+	{ "l", 0, true, lock_open, lock_wait, lock_try, lock_timed, lock_check, lock_token, lock_give, lock_close, NULL },
+	{ "s", PERMITS, false, sem_open_it, sem_wait_for, sem_try, sem_timed, sem_check, sem_token, sem_give, sem_close_it, NULL },
+	{ "e", 0, false, elect_open_it, elect_wait, elect_try, elect_timed, elect_check, elect_term, elect_give, NULL, elect_leader },
 };
 
 #define SORTS (sizeof sorts / sizeof *sorts)
@@ -324,6 +378,20 @@ static void hold_give(const struct thing *t, unsigned weight)
 	back("post", t, t->sort->give(t->handle, weight));
 }
 
+static void leader_look(const struct thing *t)
+{
+	uint64_t term = 0;
+	int r;
+
+	call("leader", t);
+	r = t->sort->leader(t->handle, &term);
+	if (r)
+		back("leader", t, r);
+	else
+		history_say("\"ev\":\"return\",\"host\":%u,\"op\":\"leader\",\"name\":\"%s\",\"result\":\"ok\",\"token\":%llu", me.host,
+			    t->name, (unsigned long long)term);
+}
+
 /* --- The barrier --- */
 
 static void meet(void)
@@ -412,6 +480,8 @@ int main(int argc, char **argv)
 		if (!below(8))
 			meet();
 		thing_reach(t);
+		for (unsigned n = t->sort->leader ? 1 + below(3) : 0; n; n--)
+			leader_look(t);
 		if (hold_take(t, weight, &token)) {
 			hold_use(t, weight, token);
 			hold_give(t, weight);
