@@ -206,7 +206,8 @@ int dlock_clockwait_shared(dlock_t *l, clockid_t clock, const struct timespec *a
  * From shared to exclusive without letting go: nobody else holds the lock exclusively in between. Waits for the other
  * readers to leave, before all who wait; try: EBUSY where there are others. With any error but EOWNERDEAD the hold stays shared.
  *
- *   EDEADLK  another is upgrading, and waits for this hold: give it back. Or this thread holds it shared more than once
+ *   EDEADLK  another is upgrading, or another node is to have the lock first, and waits for this hold: give it back. Or this
+ *            thread holds it shared more than once
  *   EINVAL   it is held exclusively already
  *   EPERM    not held. ESTALE: lost
  *   and the errors of dlock_wait()

@@ -70,10 +70,12 @@ static unsigned hold_press(struct binding *b)
 /* Another node wants it, and waits for this release: the daemon looks. */
 void hold_yielded(struct binding *b)
 {
-	if (LOCK_LOAD(b->word) & LOCK_Y) {
-		seg_bit_set(b->space->base, SEG_WANT, b->slot);
-		space_ring(b->space);
-	}
+	if (!(LOCK_LOAD(b->word) & LOCK_Y))
+		return;
+	seg_bit_set(b->space->base, SEG_WANT, b->slot);
+	space_ring(b->space);
+	if (READ_LOAD(&binding_slot(b)->gate) & GATE_UPGRADER)   /* he alone may take it still, and was not woken */
+		futex_wake_class(lock_futex(b->word), INT_MAX, LOCK_CLASS_ANY);
 }
 
 /* A hold that outlives the deadline is given back all the same: others of this node wait for it. */

@@ -56,12 +56,12 @@ static bool of_handle(const struct dlock *l, const struct binding *b)
 
 static struct binding *hold_binding(const struct read_hold *h)
 {
-	return __atomic_load_n(&h->b, __ATOMIC_RELAXED);
+	return __atomic_load_n(&h->b, __ATOMIC_ACQUIRE);
 }
 
 static void hold_bind(struct read_hold *h, struct binding *b)
 {
-	__atomic_store_n(&h->b, b, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->b, b, __ATOMIC_RELEASE);
 }
 
 /* --- Finding --- */
@@ -84,10 +84,11 @@ static struct read_hold *find(struct readers *r, const struct dlock *l)
 	for (struct read_line *n = line_first(r); n; n = line_next(r, n))
 		for (unsigned i = 0; i < SEG_LINE_CELLS; i++) {
 			struct read_hold *h = &n->hold[i];
+			struct binding *b = hold_binding(h);     /* of another thread: it may be gone in a moment */
 
-			if (!n->key || !of_handle(l, hold_binding(h)))
+			if (!n->key || !of_handle(l, b))
 				continue;
-			if (!cell_lost(h, h->b))
+			if (!cell_lost(h, b))
 				return h;
 			lost = h;
 		}
@@ -127,6 +128,12 @@ struct read_hold *read_alone(const struct dlock *l, uint32_t holder)
 	return h;
 }
 
+/* Under lib. */
+static bool reads_slot(const struct read_hold *h, const struct binding *b)
+{
+	return hold_binding(h) && h->cell_of == h && cell_of(b->slot, h->as) == h->as && !cell_lost(h, b);
+}
+
 struct read_hold *read_of_slot(uint32_t holder, const struct binding *b)
 {
 	struct readers *r = readers_of(holder);
@@ -137,7 +144,7 @@ struct read_hold *read_of_slot(uint32_t holder, const struct binding *b)
 		for (unsigned i = 0; i < SEG_LINE_CELLS && !found && n->key == key_of(b); i++) {
 			struct read_hold *h = &n->hold[i];
 
-			if (hold_binding(h) && h->cell_of == h && cell_of(b->slot, h->as) == h->as && !cell_lost(h, b))
+			if (reads_slot(h, b))
 				found = h;
 		}
 	lib_unlock();
@@ -366,13 +373,17 @@ static struct read_hold *of_binding(struct readers *r, const struct binding *b, 
 int read_again(uint32_t holder, struct binding *b, struct read_hold *cell_of)
 {
 	struct readers *r = readers_of(holder);
-	uint64_t cell = cell_now(cell_of);
 	struct read_hold *h;
+	uint64_t cell = 0;
 	int error = 0;
 
 	lib_lock();
 	h = of_binding(r, b, cell_of);
-	if ((cell & CELL_TIMES) == CELL_TIMES)
+	if (reads_slot(cell_of, b))
+		cell = cell_now(cell_of);
+	if (!cell)
+		error = 1;
+	else if ((cell & CELL_TIMES) == CELL_TIMES)
 		error = -EAGAIN;
 	else if (!h && !(h = alias_room(r)))
 		error = -ENOMEM;
@@ -411,7 +422,8 @@ static void hold_lower(struct read_hold *h, uint64_t levels)
 void read_drop(struct read_hold *h)
 {
 	lib_lock();
-	hold_lower(h, h->depth);
+	if (hold_binding(h) && h->depth)         /* of the process: another thread may have given it back meanwhile */
+		hold_lower(h, h->depth);
 	lib_unlock();
 }
 
@@ -436,8 +448,9 @@ bool read_busy(const struct dlock *l)
 {
 	for (struct readers *r = all; r; r = r->next) {
 		struct read_hold *h = find(r, l);
+		struct binding *b = h ? hold_binding(h) : NULL;
 
-		if (h && !cell_lost(h, h->b))
+		if (b && !cell_lost(h, b))
 			return true;
 	}
 	return false;

@@ -91,7 +91,7 @@ struct read_hold *read_alone(const struct dlock *l, uint32_t holder);
 /* Does the holder read the binding's name, through whatever handle? Its record with the cell, or NULL; lost ones do not count. */
 struct read_hold *read_of_slot(uint32_t holder, const struct binding *b);
 
-/* One more hold of what the holder reads already. 0, -EAGAIN, -ENOMEM. */
+/* One more hold of what the holder reads already. 0, -EAGAIN, -ENOMEM. 1: by now another thread of the process has given that back. */
 int read_again(uint32_t holder, struct binding *b, struct read_hold *cell_of);
 
 /* A free record with an empty cell, where there is none yet by asking the daemon: *ret and *ret_line. */

@@ -8,28 +8,31 @@
 
 /* --- Upgrade: one at a time; the gate says who (proto/readers.h) --- */
 
-static bool upgrade_begin(struct binding *b)
+/* The era is that of the hold: in another one it is lost, and the gate not ours. -EDEADLK, -ESTALE. */
+static int upgrade_begin(struct binding *b, uint64_t era)
 {
 	struct seg_slot *s = binding_slot(b);
 	uint64_t gate = READ_LOAD(&s->gate);
 
 	do {
+		if ((gate ^ era) & GATE_ERA)
+			return -ESTALE;
 		if (gate & GATE_LOW)
-			return false;
+			return -EDEADLK;
 	} while (!LOCK_CAS(&s->gate, &gate, gate | (b->me & LOCK_OWNER), __ATOMIC_SEQ_CST));
 	READ_AND(&s->drain, ~(uint32_t)DRAIN_OWNER);     /* whoever waits for readers gives way */
 	READ_WAKE(&s->drain);
-	return true;
+	return 0;
 }
 
-static void upgrade_end(struct binding *b)
+static void upgrade_end(struct binding *b, uint64_t era)
 {
 	struct seg_slot *s = binding_slot(b);
 	uint64_t gate = READ_LOAD(&s->gate);
 
 	do {
-		if ((gate & GATE_UPGRADER) != (b->me & LOCK_OWNER))
-			return;          /* a new era */
+		if (((gate ^ era) & GATE_ERA) || (gate & GATE_UPGRADER) != (b->me & LOCK_OWNER))
+			return;          /* another thread of this process may be upgrading in that one */
 	} while (!LOCK_CAS(&s->gate, &gate, gate & ~GATE_LOW, __ATOMIC_SEQ_CST));
 	if (READ_AND(&s->drain, ~(uint32_t)DRAIN_ASIDE) & DRAIN_ASIDE)
 		READ_WAKE(&s->drain);
@@ -51,7 +54,7 @@ static int upgrade(struct dlock *l, bool try)
 {
 	struct read_hold *h;
 	struct binding *b;
-	uint64_t number;
+	uint64_t number, era;
 	uint32_t holder;
 	int r = holder_of(l, &holder);
 
@@ -63,12 +66,14 @@ static int upgrade(struct dlock *l, bool try)
 	r = read_check(l, holder, &number, &b);
 	if (r < 0)
 		return -r;
-	if (!upgrade_begin(b))
-		return EDEADLK;
+	era = h->as & GATE_ERA;
+	r = upgrade_begin(b, era);
+	if (r < 0)
+		return -r;
 	r = slow_upgrade(l, h, try);
 	if (r == 0 || r == -EOWNERDEAD)
 		read_drop(h);
-	upgrade_end(b);
+	upgrade_end(b, era);
 	return -r;
 }
 

@@ -410,6 +410,11 @@ static int wait_taken(struct wait *x, struct binding *b, uint64_t w)
 		if (r != 0)
 			return r;
 	}
+	if (x->how & WAIT_UPGRADE) {
+		r = wait_still_read(x, b, w);
+		if (r != 0)
+			return r;
+	}
 	__atomic_store_n(&b->held, w, __ATOMIC_RELAXED);
 	__atomic_store_n(&b->state, x->holder, __ATOMIC_RELEASE);
 	if (!deadline_good(b->line)) {
@@ -459,6 +464,10 @@ static int wait_on(struct wait *x, struct binding *b)
 		}
 		if (x->try && !try_may_sleep(x, w)) {
 			r = -EBUSY;      /* another was faster between the look and the turn */
+			break;
+		}
+		if ((x->how & WAIT_UPGRADE) && wait_in_vain(w)) {
+			r = -EDEADLK;
 			break;
 		}
 		wait_announce(x, b, w);

@@ -41,6 +41,8 @@ int wait_in_itself(const struct wait *x);
 int wait_beside_readers(struct wait *x, struct binding *b);
 int wait_upgrade_over(struct wait *x, struct binding *b);  /* somebody goes before all others */
 int wait_still_reads(const struct wait *x, const struct binding *b);
+int wait_still_read(const struct wait *x, struct binding *b, uint64_t w);       /* until it owned the word, w; else it lets go of that */
+bool wait_in_vain(uint64_t w);           /* to upgrade: for tokens, while another node waits for all who read */
 
 /* It owns the word, w, and lets go of it where it returns anything but 0: to read, or to be alone once the readers have left. */
 int wait_reads(struct wait *x, struct binding *b, uint64_t w);

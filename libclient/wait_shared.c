@@ -31,6 +31,11 @@ int wait_still_reads(const struct wait *x, const struct binding *b)
 	return 0;
 }
 
+bool wait_in_vain(uint64_t w)
+{
+	return lock_is_free(w) && !(w & LOCK_L) && (w & LOCK_Y);
+}
+
 void wait_unread(struct wait *x)
 {
 	if (x->read && thread_serial())
@@ -119,6 +124,16 @@ static bool stand_aside(const struct wait *x, struct binding *b, uint64_t w)
 		return false;
 	give_back(b, w);
 	return true;
+}
+
+/* Had it been lost in between, others could have been inside. */
+int wait_still_read(const struct wait *x, struct binding *b, uint64_t w)
+{
+	int r = wait_still_reads(x, b);
+
+	if (r < 0 && thread_serial())
+		give_back(b, w);
+	return r;
 }
 
 int wait_reads(struct wait *x, struct binding *b, uint64_t w)

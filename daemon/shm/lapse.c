@@ -121,10 +121,9 @@ static bool word_lapse(struct space *s, uint32_t slot)
 {
 	uint64_t was = lock_lapse(&seg_slot(s->base, slot)->word);
 
-	if (was & LOCK_R) {
+	if (was & LOCK_R)
 		readers_each(s, slot, hold_lapse, NULL);
-		readers_renew(s, slot);
-	}
+	readers_renew(s, slot);          /* also without R: a daemon that died here may have taken it, or an owner be on his way to reading */
 	if (lock_is_free(was))
 		return true;
 	hold_lapse(s, slot, (uint32_t)(was & LOCK_OWNER), NULL);

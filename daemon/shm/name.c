@@ -281,7 +281,7 @@ static uint64_t name_shut(struct space *s, uint32_t slot)
 
 	for (int tries = 0; tries < 100; tries++) {
 		FAULT_AROUND(__atomic_fetch_and(word, ~LOCK_R, __ATOMIC_SEQ_CST));
-		if (lock_close(word, false, &was))
+		if (lock_close(word, 0, &was))
 			return was;
 		lock_died(word, (uint32_t)(LOCK_LOAD(word) & LOCK_OWNER));
 	}

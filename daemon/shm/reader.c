@@ -187,6 +187,18 @@ void readers_granted(struct space *s, uint32_t slot)
 	FAULT_AROUND(__atomic_fetch_add(&seg_slot(s->base, slot)->gate, GATE_GRANT, __ATOMIC_SEQ_CST));
 }
 
+/*
+ * With Y a release wakes nobody, since nobody can take the word: but for who upgrades. And where no tokens are left, he has to
+ * give up.
+ */
+void upgrade_turn(struct space *s, uint32_t slot)
+{
+	struct seg_slot *g = seg_slot(s->base, slot);
+
+	if (READ_LOAD(&g->gate) & GATE_UPGRADER)
+		futex_wake_class(lock_futex(&g->word), INT_MAX, LOCK_CLASS_ANY);
+}
+
 /* Who was upgrading is gone. */
 void upgrade_over(struct space *s, uint32_t slot, uint32_t client)
 {

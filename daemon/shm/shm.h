@@ -509,6 +509,7 @@ bool readers_pass_over(struct space *s, uint32_t slot, uint64_t w);
 void readers_renew(struct space *s, uint32_t slot);        /* whatever is held shared is lost */
 void readers_granted(struct space *s, uint32_t slot);      /* before the bias changes */
 void upgrade_over(struct space *s, uint32_t slot, uint32_t client);
+void upgrade_turn(struct space *s, uint32_t slot);         /* who upgrades looks at the word again */
 /* Whoever reads, as the cells say; one that is in them twice comes twice. only: one slot; 0: all. */
 void readers_each(struct space *s, uint32_t only, void (*fn)(struct space *s, uint32_t slot, uint32_t client, void *arg),
 		  void *arg);

@@ -64,16 +64,18 @@ static void yield_give(struct space *s, uint32_t slot, uint64_t was)
 /* Gives it back, or makes its owner ring. Returns whether it has been given back. */
 static bool yield_try(struct space *s, uint32_t slot)
 {
-	uint64_t *word = &seg_slot(s->base, slot)->word, was;
+	uint64_t *word = &seg_slot(s->base, slot)->word, was, seen;
 
 	for (;;) {
-		if (lock_close(word, false, &was))
+		if (lock_close(word, 0, &was))
 			break;
 		if (!lock_yield(word))
 			continue;
-		if (!lock_is_free(LOCK_LOAD(word)) || !readers_drained(s, slot) || !lock_close(word, true, &was))
-			return false;
-		break;
+		seen = LOCK_LOAD(word);
+		if (lock_is_free(seen) && readers_drained(s, slot) && lock_close(word, seen, &was))
+			break;
+		upgrade_turn(s, slot);
+		return false;
 	}
 	yield_give(s, slot, was);
 	return true;

@@ -454,14 +454,17 @@ static inline bool lock_grant(uint64_t *word, uint64_t n)
 
 /*
  * The daemon closes a free word. true: *ret_was is what it was. false: somebody owns it, or may read.
- * drained: since lock_yield() said yes all readers have been seen to leave.
+ * drained: as it was, free with Y, before all readers were seen to have left; 0: nobody looked. Who goes before the queue may
+ * have had it since, and have let readers in again: but not without a count.
  */
-static inline bool lock_close(uint64_t *word, bool drained, uint64_t *ret_was)
+static inline bool lock_close(uint64_t *word, uint64_t drained, uint64_t *ret_was)
 {
 	uint64_t w = LOCK_LOAD(word);
 
 	do {
-		if (!lock_is_free(w) || ((w & LOCK_R) && !(drained && (w & LOCK_Y) && !(w & LOCK_K))))
+		bool left = drained && !((w ^ drained) & LOCK_COUNT) && (w & LOCK_Y) && !(w & LOCK_K);
+
+		if (!lock_is_free(w) || ((w & LOCK_R) && !left))
 			return false;
 	} while (!LOCK_CAS(word, &w, w & ~(LOCK_COUNT | LOCK_Y | LOCK_R), __ATOMIC_ACQUIRE));
 	*ret_was = w;

@@ -12,8 +12,8 @@
  *
  * What must hold, and who keeps it (tests/model steps these functions together with those of lockword.h):
  *
- *   a reader      sets its cell, then looks at the word (read_enter). It is inside if the word has L and R, and no owner, Y
- *                 or S, its line is marked in `readers`, and the gate is as it was before. Else it empties the cell again.
+ *   a reader      finds its line marked in `readers`, sets its cell, then looks at the word (read_enter). It is inside if that has
+ *                 L and R, and no owner, Y or S, and the gate is as it was before. Else it empties the cell again.
  *   an owner      of a word with R has it first, then looks at the cells of the lines that are marked
  *                 (readers_inside). Each of both has a full barrier in between, so one sees the other.
  *   the mark      is made by a reader that owns the word, or by nobody; the daemon alone takes marks away, where the word
@@ -118,9 +118,11 @@ static inline bool read_enter(struct seg_slot *s, uint64_t *cell, uint64_t as, u
 {
 	uint64_t w, bias;
 
+	if (!(READ_LOAD(&s->readers) & mark))
+		return false;            /* before the word: an owner of later is to see a mark that another line made */
 	READ_SWAP(cell, as | 1);
 	w = READ_LOAD(&s->word);
-	if ((w & slow) != (LOCK_L | LOCK_R) || !(READ_LOAD(&s->readers) & mark))
+	if ((w & slow) != (LOCK_L | LOCK_R))
 		return false;
 	bias = READ_LOAD(&s->bias);
 	if (READ_LOAD(&s->gate) != gate)

@@ -253,7 +253,7 @@ static bool give_away(void)
 {
 	uint64_t was;
 
-	while (!AS(FN_CLOSE, lock_close(WORD, false, &was)))
+	while (!AS(FN_CLOSE, lock_close(WORD, 0, &was)))
 		if (AS(FN_YIELD, lock_yield(WORD)))
 			return false;
 	play_known.fn = FN_NONE;
@@ -348,7 +348,7 @@ static void close_and_open(void)
 		play_known.fn = FN_NONE;
 		return;
 	}
-	if (AS(FN_CLOSE, lock_close(WORD, false, &was)) && (was & LOCK_W))
+	if (AS(FN_CLOSE, lock_close(WORD, 0, &was)) && (was & LOCK_W))
 		VIA(3, serve(true));
 	play_known.fn = FN_NONE;
 }

@@ -297,6 +297,15 @@ static void do_onloss(struct fake *f, int i, const struct attach_onloss *m)
 	answer(f, i, &a, sizeof a, NULL, 0);
 }
 
+static void do_reader(struct fake *f, int i, const struct attach_reader *m)
+{
+	struct attach_line a = { .head = { ATTACH_LINE, sizeof a, 0 }, .line = ++f->last_line };
+
+	must(m->space >= 1 && m->space <= f->n_spaces, "a line of no space");
+	__atomic_store_n(seg_lines_used(f->spaces[m->space].base), a.line + 1, __ATOMIC_SEQ_CST);
+	answer(f, i, &a, sizeof a, NULL, 0);
+}
+
 static bool has_credentials(struct msghdr *m)
 {
 	struct cmsghdr *h = CMSG_FIRSTHDR(m);
@@ -314,6 +323,7 @@ static void conn_read(struct fake *f, int i)
 		struct attach_close close;
 		struct attach_hint hint;
 		struct attach_onloss onloss;
+		struct attach_reader reader;
 		char bytes[ATTACH_PACKET_MAX];
 	} m;
 	char control[200];
@@ -338,6 +348,8 @@ static void conn_read(struct fake *f, int i)
 		do_hint(f, i, &m.hint);
 	else if (m.head.op == ATTACH_ONLOSS && n == sizeof m.onloss)
 		do_onloss(f, i, &m.onloss);
+	else if (m.head.op == ATTACH_READER && n == sizeof m.reader)
+		do_reader(f, i, &m.reader);
 	else
 		conn_end(f, i);
 }

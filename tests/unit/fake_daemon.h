@@ -61,7 +61,7 @@ struct fake {
 	struct node_line *page;
 	struct fake_space spaces[FAKE_SPACES + 1];       /* from 1 */
 	struct fake_name names[FAKE_NAMES];
-	uint32_t n_spaces, n_names, last_client;
+	uint32_t n_spaces, n_names, last_client, last_line;
 	uint64_t next_token;
 	pthread_mutex_t lock;
 	pthread_t thread;

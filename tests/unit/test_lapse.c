@@ -260,7 +260,7 @@ static void revoked_while_it_asks_for_tokens(void **state)
 	x.r.silent = true;
 	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
 	uint64_t was;
-	assert_true(lock_close(x.word, false, &was));           /* all tokens are used */
+	assert_true(lock_close(x.word, 0, &was));           /* all tokens are used */
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
 	assert_int_equal(name_at(x.s, x.slot)->state, NAME_ASKED);
@@ -311,6 +311,22 @@ static void lapse_takes_what_is_held(void **state)
 	assert_false(lock_release(x.word, held, 0));
 	assert_int_equal(name_at(x.s, x.slot)->count, 0);
 	assert_false(x.s->broken);
+	scene_done(&x);
+}
+
+/* A daemon may have closed the word and died; another begins where it ended. Whoever read then reads no more. */
+static void lapse_twice_takes_what_is_read(void **state)
+{
+	struct scene x;
+	uint64_t gate;
+
+	(void)state;
+	scene_open(&x);
+	assert_true(lock_release(x.word, take(&x, &x.a), LOCK_READERS));
+	gate = seg_slot(x.s->base, x.slot)->gate;
+	lock_lapse(x.word);
+	shm_lapse(x.r.shm);
+	assert_true((seg_slot(x.s->base, x.slot)->gate ^ gate) & GATE_ERA);
 	scene_done(&x);
 }
 
@@ -636,6 +652,7 @@ int main(void)
 		STORY(revoked_while_it_asks_for_tokens, "a lease whose tokens are used up goes too"),
 		STORY(returned_and_closed, "closed while it is being given back"),
 		STORY(lapse_takes_what_is_held, "a lapse takes the deadline and what is held"),
+		STORY(lapse_twice_takes_what_is_read, "a session that ends once more, after a daemon died in the midst, takes what was read"),
 		STORY(lost_hold_is_like_no_later_one, "a lost hold is like no later one"),
 		STORY(short_ranges_have_the_tokens_of_their_grant, "tokens after a lapse are those of the grant"),
 		STORY(last_tokens_of_a_range_cost_the_space, "a hold at the end of its range costs the space"),

@@ -197,7 +197,7 @@ static uint32_t name_that_asks(struct rig *r, struct rig_client *a, struct space
 	rig_want(s, slot);
 	rig_turn(r);
 	r->silent = true;
-	assert_true(lock_close(rig_word(s, slot), false, &was));
+	assert_true(lock_close(rig_word(s, slot), 0, &was));
 	rig_want(s, slot);
 	rig_turn(r);
 	return slot;

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Shared holds in a process, while things happen to the word that only another node, or the end of a session, brings about: here the
+ * test does them by hand.
+ */
+#include "client_rig.h"
+
+#include "proto/futex.h"
+#include "proto/readers.h"
+
+#define STRANGER 60000u                  /* a client that owns the word, to all appearances */
+
+static struct seg_slot *slot;
+static dlock_t *reader;
+
+static void begin(unsigned flags)
+{
+	reader = rig_open("x", flags);
+	slot = fake_slot(&fake, "x");
+}
+
+/* A thread that reads, and then wants to be alone. */
+struct upgrade {
+	struct rig_thread t;
+	int reads, go;
+};
+
+static int read_and_upgrade(void *arg)
+{
+	struct upgrade *u = arg;
+	int r = dlock_wait_shared(reader);
+
+	__atomic_store_n(&u->reads, 1, __ATOMIC_RELEASE);
+	while (r == 0 && !__atomic_load_n(&u->go, __ATOMIC_ACQUIRE))
+		nap_ms(1);
+	if (r)
+		return r;
+	r = dlock_upgrade(reader);
+	dlock_post(reader);
+	return r;
+}
+
+static void upgrade_spawn(struct upgrade *u)
+{
+	*u = (struct upgrade){ 0 };
+	rig_spawn(&u->t, read_and_upgrade, u);
+	while (!__atomic_load_n(&u->reads, __ATOMIC_ACQUIRE))
+		nap_ms(1);
+}
+
+static void upgrade_go(struct upgrade *u)
+{
+	__atomic_store_n(&u->go, 1, __ATOMIC_RELEASE);
+}
+
+/* -1: it goes on. */
+static int upgrade_within(struct upgrade *u, long ms)
+{
+	for (long until = now_ms() + ms; now_ms() < until; nap_ms(1))
+		if (rig_done(&u->t))
+			return rig_join(&u->t);
+	return -1;
+}
+
+/* Somebody else owns the word, and is not inside. */
+static uint64_t stranger_takes(void)
+{
+	struct lock_waiter t = { .me = STRANGER };
+	uint64_t w;
+
+	assert_int_equal(lock_turn(&slot->word, &t, &w), LOCK_TAKEN);
+	return w;
+}
+
+static void wake_all(void)
+{
+	futex_wake_class(lock_futex(&slot->word), INT_MAX, LOCK_CLASS_ANY);
+}
+
+/* As the daemon does it: all is lost, and then the lease comes again, before the one who waits has looked. */
+static void lapse_and_come_back(void)
+{
+	uint64_t gate;
+
+	lock_lapse(&slot->word);
+	gate = READ_LOAD(&slot->gate);
+	READ_SWAP(&slot->gate, (gate & ~(GATE_ERA | GATE_LOW)) | ((gate + GATE_ERA_ONE) & GATE_ERA));
+	READ_SWAP(&slot->readers, 0);
+	__atomic_fetch_add(&slot->gate, GATE_GRANT, __ATOMIC_SEQ_CST);
+	assert_true(lock_grant(&slot->word, 1000));
+	wake_all();
+}
+
+static void upgrade_of_what_was_lost(void **state)
+{
+	struct upgrade u;
+
+	(void)state;
+	begin(0);
+	upgrade_spawn(&u);
+	stranger_takes();
+	upgrade_go(&u);
+	assert_true(rig_sleeps_on(&slot->word));
+	lapse_and_come_back();
+	assert_int_equal(upgrade_within(&u, 3000), ESTALE);
+	assert_int_equal(LOCK_LOAD(&slot->word) & LOCK_OWNER, 0);
+	ok(dlock_wait(reader));
+	ok(dlock_post(reader));
+	ok(dlock_close(reader));
+}
+
+/* In the new era another thread of the same process is upgrading already. */
+static void upgrade_of_another_era(void **state)
+{
+	uint64_t client, gate;
+	struct upgrade u;
+
+	(void)state;
+	begin(0);
+	upgrade_spawn(&u);
+	stranger_takes();
+	upgrade_go(&u);
+	assert_true(rig_sleeps_on(&slot->word));
+	client = READ_LOAD(&slot->gate) & GATE_UPGRADER;
+	assert_int_not_equal(client, 0);
+	lock_lapse(&slot->word);
+	gate = READ_LOAD(&slot->gate);
+	READ_SWAP(&slot->gate, (gate & ~(GATE_ERA | GATE_LOW)) | ((gate + GATE_ERA_ONE) & GATE_ERA) | client);
+	assert_true(lock_grant(&slot->word, 1000));
+	wake_all();
+	assert_int_equal(upgrade_within(&u, 3000), ESTALE);
+	assert_int_equal(READ_LOAD(&slot->gate) & GATE_UPGRADER, client);
+	READ_AND(&slot->gate, ~GATE_LOW);
+	ok(dlock_close(reader));
+}
+
+/* Another node waits for all who read, and the tokens are used up: none will come before we give back what we have. */
+static void upgrade_without_tokens(void **state)
+{
+	struct upgrade u;
+	uint64_t w;
+
+	(void)state;
+	begin(0);
+	upgrade_spawn(&u);
+	FAKE_SET(&fake, range, 0);
+	w = LOCK_LOAD(&slot->word);
+	__atomic_store_n(&slot->word, (w & ~LOCK_COUNT) | LOCK_Y, __ATOMIC_SEQ_CST);
+	upgrade_go(&u);
+	assert_int_equal(upgrade_within(&u, 3000), EDEADLK);
+	ok(dlock_close(reader));
+}
+
+static int write_once(void *l)
+{
+	int r = dlock_wait(l);
+
+	return r ? r : dlock_post(l);
+}
+
+/* A writer who stands aside for an upgrade wakes it, though another node waits, and so nobody else could come. */
+static void who_stands_aside_wakes_the_upgrade(void **state)
+{
+	dlock_t *writer;
+	long longest = 0;
+
+	(void)state;
+	begin(0);
+	writer = rig_open("x", 0);
+	FAKE_SET(&fake, blind, true);
+	for (unsigned i = 0; i < 10; i++) {
+		struct rig_thread w;
+		struct upgrade u;
+		long from;
+
+		upgrade_spawn(&u);
+		rig_spawn(&w, write_once, writer);
+		while (!(READ_LOAD(&slot->drain) & DRAIN_OWNER))
+			nap_ms(1);
+		nap_ms(2);
+		assert_true(lock_yield(&slot->word));
+		from = now_ms();
+		upgrade_go(&u);
+		ok(upgrade_within(&u, 5000));
+		if (now_ms() - from > longest)
+			longest = now_ms() - from;
+		__atomic_fetch_and(&slot->word, ~LOCK_Y, __ATOMIC_SEQ_CST);     /* that node has given up */
+		wake_all();
+		ok(rig_join(&w));
+	}
+	if (longest > 500)
+		fail_msg("an upgrade slept on for %ld ms", longest);
+	ok(dlock_close(writer));
+	ok(dlock_close(reader));
+}
+
+/* --- Of the process: threads share a cell, and one gives back what another is about to join --- */
+
+static int read_often(void *l)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < 30000; i++) {
+		r = dlock_wait_shared(l);
+		if (r == 0)
+			r = dlock_check(l);
+		if (r == 0)
+			r = dlock_post(l);
+	}
+	return r;
+}
+
+static void threads_of_the_process(void **state)
+{
+	struct rig_thread t[3];
+
+	(void)state;
+	begin(PROCESS);
+	for (unsigned i = 0; i < 3; i++)
+		rig_spawn(&t[i], read_often, reader);
+	for (unsigned i = 0; i < 3; i++)
+		ok(rig_join(&t[i]));
+	fails(EPERM, dlock_post(reader));
+	ok(dlock_trywait(reader));
+	ok(dlock_post(reader));
+	ok(dlock_close(reader));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(upgrade_of_what_was_lost),
+		test(upgrade_of_another_era),
+		test(upgrade_without_tokens),
+		test(who_stands_aside_wakes_the_upgrade),
+		test(threads_of_the_process),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
