@@ -282,6 +282,11 @@ void caller_open(struct caller *c, const char *space, const char *name, size_t n
 	struct attach_open m = { .mapped = world.generation, .space_len = (uint8_t)strlen(space), .name_len = (uint8_t)name_len };
 	size_t n = ATTACH_OPEN_LEN(m.space_len, m.name_len);
 
+	/* Some of what is not the victim's are barriers. */
+	if (name_len && strcmp(space, "victim") && name[name_len - 1] % 4 == 2) {
+		m.kind = KIND_BARRIER;
+		m.arg = 2;
+	}
 	m.head = (struct attach_head){ ATTACH_OPEN, (uint16_t)n, 0 };
 	memcpy(m.text, space, m.space_len);
 	memcpy(m.text + m.space_len, name, name_len);
