@@ -131,7 +131,7 @@ void act_barrier(struct node *n, const struct core_action *a)
 		rounds_note(&n->shm, barrier, &state);
 		return;
 	case CORE_ACT_VERDICT:
-		barrier_verdict(&n->shm, barrier, party, verdict_of(a), a->barrier.serial);
+		barrier_verdict(&n->shm, party, verdict_of(a), a->barrier.serial);
 		return;
 	case CORE_ACT_RESET_DONE:
 		barrier_reset_done(&n->shm, barrier);
@@ -149,7 +149,7 @@ void barrier_step_failed(struct node *n, const struct node_event *q, int error)
 	if (!rounds_is(&n->shm, q->ref, q->party))
 		return;
 	if (q->kind == CORE_EV_ARRIVE)
-		barrier_verdict(&n->shm, q->ref, q->party, v, false);
+		barrier_verdict(&n->shm, q->party, v, false);
 	else if (q->kind == CORE_EV_RESET)
 		barrier_reset_done(&n->shm, q->ref);
 	else if (q->kind == CORE_EV_CLOSE)

@@ -89,7 +89,7 @@ void parties_begin(struct shm *shm);    /* those are let go that nobody waits fo
 void parties_end(struct shm *shm);
 
 /* The core's answers. */
-void barrier_verdict(struct shm *shm, uint32_t barrier, uint32_t party, enum barrier_verdict v, bool serial);
+void barrier_verdict(struct shm *shm, uint32_t party, enum barrier_verdict v, bool serial);
 void barrier_reset_done(struct shm *shm, uint32_t barrier);
 void barrier_closed(struct shm *shm, uint32_t barrier, bool gone);       /* not gone: it is in use yet, and asked for again */
 

@@ -9,7 +9,7 @@
  *    record, and lets that party go;
  *  - whoever has told, or taken over, wakes all.
  *
- * A line's note has the records of its cells in v[1] to v[4]; made anew after a restart.
+ * A line's note has the records of its cells in v[1] to v[4], two in each; made anew after a restart.
  */
 #include "barrier.h"
 
@@ -23,9 +23,17 @@ static struct shm *shm_of(const struct object *o)
 	return o->space->shm;
 }
 
-static uint32_t *party_at(const struct space *s, uint32_t line, unsigned cell)
+static uint32_t party_at(const struct space *s, uint32_t line, unsigned cell)
 {
-	return (uint32_t *)&note_at(s, line)->v[1] + (cell - 1);
+	return (uint32_t)(note_at(s, line)->v[1 + (cell - 1) / 2] >> (cell - 1) % 2 * 32);
+}
+
+static void party_set(const struct space *s, uint32_t line, unsigned cell, uint32_t party)
+{
+	uint64_t *v = &note_at(s, line)->v[1 + (cell - 1) / 2];
+	unsigned shift = (cell - 1) % 2 * 32;
+
+	*v = (*v & ~(UINT64_C(0xffffffff) << shift)) | (uint64_t)party << shift;
 }
 
 static void say(struct shm *shm, enum shm_barrier what, uint32_t barrier, uint32_t party)
@@ -85,7 +93,7 @@ static void arrive(struct object *o, uint32_t line, unsigned cell, uint64_t c)
 		told(o);
 		return;
 	}
-	*party_at(o->space, line, cell) = party;
+	party_set(o->space, line, cell, party);
 	say(shm_of(o), SHM_ARRIVE, p.barrier, party);
 }
 
@@ -98,7 +106,7 @@ static bool cell_is(uint64_t c, const struct ledger_party *p)
 static void cell_look(struct object *o, uint32_t line, unsigned cell)
 {
 	uint64_t *at = object_words(o, line) + cell, c = BARRIER_LOAD(at);
-	uint32_t party = *party_at(o->space, line, cell);
+	uint32_t party = party_at(o->space, line, cell);
 
 	if (party) {
 		if ((c & BARRIER_CELL_OUT) || !cell_is(c, rounds_party(&shm_of(o)->rounds, party)))
@@ -192,7 +200,7 @@ static void parties_forget(struct object *o)
 	for (const struct account *a = o->accounts; a; a = a->next)
 		for (uint32_t line = a->slot; line; line = line_next(o, line))
 			for (unsigned cell = 1; cell <= BARRIER_CELLS; cell++)
-				*party_at(o->space, line, cell) = 0;
+				party_set(o->space, line, cell, 0);
 }
 
 int far_recall(struct object *o)
@@ -216,18 +224,12 @@ void far_leave(struct object *o, struct account *a)
 {
 	for (uint32_t line = a->slot; line; line = line_next(o, line))
 		for (unsigned cell = 1; cell <= BARRIER_CELLS; cell++) {
-			uint32_t party = *party_at(o->space, line, cell);
+			uint32_t party = party_at(o->space, line, cell);
 
-			*party_at(o->space, line, cell) = 0;
+			party_set(o->space, line, cell, 0);
 			if (party)
 				orphan(shm_of(o), party);
 		}
-}
-
-static void close_barrier(struct shm *shm, uint32_t barrier)
-{
-	rounds_tally(shm, barrier)->closing = true;
-	say(shm, SHM_CLOSE, barrier, 0);
 }
 
 void far_unused(struct object *o)
@@ -239,21 +241,20 @@ void far_unused(struct object *o)
 	if (rounds_tally(shm_of(o), number)->object != o)
 		return;                  /* the next space has it */
 	rounds_tally(shm_of(o), number)->object = NULL;
-	close_barrier(shm_of(o), number);
+	say(shm_of(o), SHM_CLOSE, number, 0);
 }
 
 /* --- The core's answers --- */
 
-void barrier_verdict(struct shm *shm, uint32_t barrier, uint32_t party, enum barrier_verdict v, bool serial)
+void barrier_verdict(struct shm *shm, uint32_t party, enum barrier_verdict v, bool serial)
 {
 	struct ledger_party *p = rounds_party(&shm->rounds, party);
 	struct space *s = p->space ? shm->spaces[p->space] : NULL;
 	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
 
-	(void)barrier;
 	if (o) {
 		barrier_tell(object_words(o, p->line) + p->cell, p->arrival, v, serial);
-		*party_at(s, p->line, p->cell) = 0;
+		party_set(s, p->line, p->cell, 0);
 		told(o);
 	}
 	FAULT_AROUND(table_drop(&shm->rounds.parties, party));
@@ -261,11 +262,9 @@ void barrier_verdict(struct shm *shm, uint32_t barrier, uint32_t party, enum bar
 
 void barrier_closed(struct shm *shm, uint32_t barrier, bool gone)
 {
-	struct tally *t = rounds_tally(shm, barrier);
-
-	if (t->object)
-		t->closing = false;
-	else if (gone)
+	if (rounds_tally(shm, barrier)->object)
+		return;                  /* somebody has opened it again */
+	if (gone)
 		rounds_drop(shm, barrier);
 	else
 		retry_soon(shm);
@@ -280,9 +279,9 @@ static void link_party(struct shm *shm, uint32_t i)
 	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
 
 	p->out = 0;
-	if (o && object_kinds[o->kind] == &barrier_kind && p->cell - 1u < BARRIER_CELLS && !*party_at(s, p->line, p->cell) &&
+	if (o && object_kinds[o->kind] == &barrier_kind && p->cell - 1u < BARRIER_CELLS && !party_at(s, p->line, p->cell) &&
 	    cell_is(BARRIER_LOAD(object_words(o, p->line) + p->cell), p))
-		*party_at(s, p->line, p->cell) = i;
+		party_set(s, p->line, p->cell, i);
 	else
 		p->space = 0;
 }
@@ -305,7 +304,7 @@ static void again(void *arg)
 		struct object *o = rounds_tally(shm, next)->object;
 
 		if (!o)
-			close_barrier(shm, next);
+			say(shm, SHM_CLOSE, next, 0);
 		for (struct account *a = o ? o->accounts : NULL; a; a = a->next)
 			far_ring(o, a);
 	}

@@ -65,7 +65,6 @@ struct ledger_party {
 /* What is made anew after a restart. */
 struct tally {
 	struct object *object;           /* NULL: nobody has it open */
-	bool closing;                    /* the core has been asked to forget it */
 	bool resets;                     /* a reset is under way */
 };
 
