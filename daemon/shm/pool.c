@@ -18,7 +18,6 @@
 
 /*
  *   notes    v[0] first token, 0: no lease   v[1] how many   v[2] version   v[3] bit 0: it has been opened, bit 1: it exists, value stored << 32
- *            v[4] posts taken out, and not added yet
  */
 #define NOTE_OPENED UINT64_C(1)
 #define NOTE_EXISTS UINT64_C(2)
@@ -97,30 +96,37 @@ static void word_close(struct pool *p)
 	wake_all(p);
 }
 
-/* Posts that came while it was closed. They are noted between being taken out and added. */
+/* Posts that came while it was closed: one swap adds them, and says how many have been added. */
 static void posts_add(struct pool *p)
 {
-	uint64_t n;
+	uint64_t *value = &words(p)->value, v = __atomic_load_n(value, __ATOMIC_SEQ_CST), n, sum;
+	bool done;
 
-	if (!note(p)[4]) {
-		n = __atomic_load_n(&words(p)->posts, __ATOMIC_ACQUIRE);
-		if (!n)
+	do {
+		n = __atomic_load_n(&words(p)->posts, __ATOMIC_SEQ_CST) & UINT32_MAX;
+		if (!pool_pending(v, n))
 			return;
-		word_store(&note(p)[4], n < POOL_VALUE_MAX ? n : POOL_VALUE_MAX);
-		FAULT_AROUND(__atomic_fetch_sub(&words(p)->posts, n, __ATOMIC_SEQ_CST));
-	}
-	n = note(p)[4];
-	if (pool_give(&words(p)->value, (uint32_t)n) == POOL_FULL)
-		word_store(&words(p)->value, POOL_VALUE_MAX);
-	word_store(&note(p)[4], 0);
+		sum = (v & POOL_VALUE_MAX) + pool_pending(v, n);
+		sum = (sum < POOL_VALUE_MAX ? sum : POOL_VALUE_MAX) | (v & POOL_CLOSED) | n << 32;
+		FAULT_AROUND(done = __atomic_compare_exchange_n(value, &v, sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	} while (!done);
 	wake_all(p);
 }
 
-static void word_open(struct pool *p, uint32_t value)
+/* While nobody changes it, or may: the value as it is in the store. */
+static void word_set(struct pool *p, uint32_t value)
+{
+	uint64_t v = __atomic_load_n(&words(p)->value, __ATOMIC_SEQ_CST);
+
+	word_store(&words(p)->value, (v & ~POOL_VALUE_MAX) | value);
+	wake_all(p);
+}
+
+static void word_open(struct pool *p)
 {
 	p->opened = now_of(p);
 	word_store(&words(p)->written, 0);
-	word_store(&words(p)->value, value);
+	FAULT_AROUND(__atomic_fetch_and(&words(p)->value, ~POOL_CLOSED, __ATOMIC_SEQ_CST));
 	posts_add(p);
 	p->dry = word_value(p) ? 0 : p->dry < DRY_MAX ? p->dry + 1 : DRY_MAX;
 	wake_all(p);
@@ -129,7 +135,9 @@ static void word_open(struct pool *p, uint32_t value)
 /* Who posts and goes must not be forgotten. */
 static bool has_posts(const struct pool *p)
 {
-	return !p->o.space->broken && (__atomic_load_n(&words(p)->posts, __ATOMIC_SEQ_CST) || note(p)[4]);
+	const struct pool_words *w = words(p);
+
+	return !p->o.space->broken && pool_pending(__atomic_load_n(&w->value, __ATOMIC_SEQ_CST), __atomic_load_n(&w->posts, __ATOMIC_SEQ_CST));
 }
 
 static bool is_wanted(const struct pool *p)
@@ -349,13 +357,15 @@ static void drive(void *arg)
 	}
 }
 
+/* The value is in the word before the note says so: a daemon that comes after this one believes the word then. */
 static void open_it(struct pool *p, uint32_t value)
 {
+	word_set(p, value);
 	become(p, POOL_OPEN);
 	p->wanted = false;
 	p->written = now_of(p);
 	note_record(p);
-	word_open(p, value);
+	word_open(p);
 }
 
 /* --- What the store says --- */
@@ -381,7 +391,8 @@ static void answered_get(struct pool *p, const struct pool_answer *a)
 	else if (p->state != POOL_READING && token != p->token)
 		p->exists = false;               /* somebody else has had the lease since: what we have is of no use */
 	else if (p->asker && p->exists) {        /* it has been made, and the answer was lost */
-		word_open(p, p->stored);
+		word_set(p, p->stored);
+		note_record(p);
 		answer(p->asker, 0);
 	}
 }
@@ -403,13 +414,13 @@ static void answered_put(struct pool *p, const struct pool_answer *a)
 	p->stored = p->writing;
 	p->exists = true;
 	p->written = now_of(p);
+	if (p->asker && p->state != POOL_READING)
+		word_set(p, p->stored);          /* before the note, as in open_it() */
 	note_record(p);
-	if (p->state == POOL_READING) {
+	if (p->state == POOL_READING)
 		open_it(p, p->stored);
-	} else if (p->asker) {
-		word_open(p, p->stored);
+	else if (p->asker)
 		answer(p->asker, 0);
-	}
 }
 
 static void answered_remove(struct pool *p, const struct pool_answer *a)
@@ -620,7 +631,7 @@ static void adopt(struct object *o)
 	struct pool *p = pool_of(o);
 
 	if (p->state == POOL_OPEN)
-		word_open(p, word_value(p));
+		word_open(p);
 	else
 		word_close(p);
 	p->wanted = true;

@@ -31,6 +31,8 @@ static int sem_make(struct object *o, uint32_t arg)
 {
 	struct sem *m = sem_of(o);
 
+	if (!o->space->shm->ops.sem)
+		return -ENOTSUP;
 	if (arg < 1 || arg > SEM_PERMITS_MAX)
 		return -EINVAL;
 	sem_begin(m);

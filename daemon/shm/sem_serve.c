@@ -14,6 +14,7 @@
 #define SEM_PATIENCE (20 * NSEC_PER_MSEC)        /* what was granted and is not taken */
 #define SLOW_PATIENCE (2 * NSEC_PER_MSEC)        /* once more, of one who did not take it before */
 #define SLOW_AGAIN   (100 * NSEC_PER_MSEC)
+#define LOOK_SOON    (300 * NSEC_PER_USEC)      /* after a client was barred: it may just have posted without having seen it */
 #define LOOK_MIN     (10 * NSEC_PER_MSEC)
 #define LOOK_MAX     (50 * NSEC_PER_MSEC)
 
@@ -94,6 +95,7 @@ static void sem_bar(struct sem *m, struct sem_client *c)
 		return;
 	c->barred = true;
 	m->n_barred++;
+	look_by(m, now_of(m) + LOOK_SOON);
 	FAULT_AROUND(__atomic_fetch_or(&sem_words(c)->state, SEM_YIELD, __ATOMIC_SEQ_CST));
 	sem_set(&sem_words(c)->word, SEM_A | SEM_B);
 }

@@ -3,9 +3,10 @@
  * A free semaphore: permits that belong to nobody. While a node has the name's lease, its value is a word in the object's
  * slot, which all processes of the node change as they would a sem_t; otherwise the word is closed.
  *
- *   value    bits 0-30  the value; the low half is the futex
- *                31     closed: nobody changes the value
- *   posts    posts that came while it was closed: the daemon adds them when it has opened it
+ *   value    bits 0-30   the value; the low half is the futex
+ *                31      closed: nobody changes the value
+ *                32-63   how many of `posts` are in it, modulo 2^32
+ *   posts    how many came while it was closed, in all: the daemon adds them when it has opened it
  *   waiters  how many sleep, or may: who dies in its sleep stays counted, which costs system calls only
  *
  * What must hold:
@@ -13,8 +14,8 @@
  *                 value, then looks for waiters. Whoever opens or closes wakes all.
  *   written       is set before the daemon reads the value that it writes to the store, and cleared after a change: so no
  *                 change goes unnoticed
- *   no lost post  one that finds the word closed adds to `posts`, then rings. The daemon moves `posts` into the value
- *                 by taking them out first; a daemon that dies in between has noted how many.
+ *   no lost post  one that finds the word closed adds to `posts`, then rings. The daemon adds them to the value, and to the
+ *                 number of those that are in it, by one swap: so none is lost or added twice, whenever it dies.
  */
 #ifndef DLOCK_POOLWORD_H
 #define DLOCK_POOLWORD_H
@@ -42,6 +43,12 @@ enum pool_box {
 	POOL_BOX_CREATE_NEW,             /* EEXIST */
 	POOL_BOX_UNLINK,                 /* ENOENT */
 };
+
+/* Posts that are not in the value yet. */
+static inline uint32_t pool_pending(uint64_t value, uint64_t posts)
+{
+	return (uint32_t)posts - (uint32_t)(value >> 32);
+}
 
 static inline bool pool_take(uint64_t *value, uint32_t n)
 {

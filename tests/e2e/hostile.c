@@ -24,6 +24,7 @@
 
 #include "harness.h"
 #include "proto/attach.h"
+#include "proto/kind.h"
 #include "proto/lockword.h"
 #include "proto/segment.h"
 
@@ -87,9 +88,9 @@ static bool evil_hello(struct evil *e)
 	return true;
 }
 
-static int evil_open(struct evil *e, const char *name)
+static int evil_open_as(struct evil *e, const char *name, enum kind kind, uint32_t arg)
 {
-	struct attach_open m = { .mapped = e->generation, .space_len = 4, .name_len = (uint8_t)strlen(name) };
+	struct attach_open m = { .mapped = e->generation, .space_len = 4, .name_len = (uint8_t)strlen(name), .kind = (uint8_t)kind, .arg = arg };
 	size_t n = ATTACH_OPEN_LEN(4, m.name_len);
 	struct attach_opened o;
 	int fds[2];
@@ -115,6 +116,11 @@ static int evil_open(struct evil *e, const char *name)
 	return e->base == MAP_FAILED ? -ENOMEM : 0;
 }
 
+static int evil_open(struct evil *e, const char *name)
+{
+	return evil_open_as(e, name, KIND_LOCK, 0);
+}
+
 static void evil_done(struct evil *e)
 {
 	if (e->base)
@@ -137,19 +143,25 @@ static void scribble(struct evil *e)
 {
 	char name[16];
 
-	for (int i = 0; i < 300 && evil_open(e, (snprintf(name, sizeof name, "n%d", i), name)) == 0; i++)
-		;
+	static const struct { enum kind kind; uint32_t arg; } things[] = { { KIND_LOCK, 0 }, { KIND_SEM, 3 }, { KIND_POOL, 0 } };
+
+	for (int i = 0; i < 300; i++) {
+		snprintf(name, sizeof name, "n%d", i);
+		if (evil_open_as(e, name, things[i % 3].kind, things[i % 3].arg) < 0)
+			break;
+	}
 	for (int i = 0; e->base && i < 200000; i++) {
 		uint32_t slot = random_below(512);
-		uint64_t v = random_below(3) ? random_word() : random_below(2) ? 0 : LOCK_W;
+		uint64_t v = random_below(3) ? random_word() : random_below(2) ? random_below(4) : LOCK_W;
 
-		switch (random_below(6)) {
+		switch (random_below(8)) {
 		case 0: seg_slot(e->base, slot)->word = v; break;
 		case 1: seg_slot(e->base, slot)->bias = v; break;
 		case 2: seg_level1(e->base, SEG_WANT)[slot / 64] = v; break;
 		case 3: seg_level1(e->base, SEG_WATCH)[slot / 64] = v; break;
 		case 4: seg_level2(e->base, slot & 1)[0] = v; break;
 		case 5: memcpy((char *)seg_cells(e->base, e->client) + slot % 500 * 8, &v, 8); break;
+		default: ((uint64_t *)seg_slot(e->base, slot))[3 + random_below(5)] = v; break;
 		}
 		if (i % 16 == 0 && write(e->bell, "", 1) < 0)
 			fcntl(e->bell, F_SETFL, O_NONBLOCK);

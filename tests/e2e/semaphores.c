@@ -416,6 +416,105 @@ static void story_together(void)
 	ok(good && all && most >= 2 && most <= PERMITS, "no more than %d are ever in (%u seen), and everybody comes through again and again", PERMITS, most);
 }
 
+/* --- Free ones, and daemons that die --- */
+
+#define DEATHS (harness.full ? 300 : 20)
+
+static int free_open(dlock_sem_t **ret, unsigned value)
+{
+	dlock_attr_t *attr;
+	int r = dlock_attr_create(&attr);
+
+	if (r)
+		return r;
+	dlock_attr_set_wait_daemon(attr, true);
+	dlock_attr_set_free(attr, true);
+	r = dlock_sem_open(ret, "free", value, attr);
+	dlock_attr_destroy(attr);
+	return r;
+}
+
+/* Each round adds one, and has it open for itself: so it comes from the store and goes there again. */
+static int act_add(struct stage *s, uint64_t rounds)
+{
+	int r = 0;
+
+	(void)s;
+	for (uint64_t i = 0; i < rounds && r == 0; i++) {
+		r = free_open(&sem, 0);
+		for (unsigned k = 0; k < 3 && r == 0; k++) {
+			r = dlock_sem_post(sem);
+			if (r == 0)
+				r = dlock_sem_wait(sem);
+		}
+		if (r == 0)
+			r = dlock_sem_post(sem);
+		if (r == 0)
+			r = dlock_sem_close(sem);
+	}
+	return r;
+}
+
+static int act_free_value(struct stage *s, uint64_t unused)
+{
+	int v = -1, r = free_open(&sem, 0);
+
+	(void)s;
+	(void)unused;
+	if (r == 0)
+		r = dlock_sem_getvalue(sem, &v);
+	if (r == 0)
+		r = dlock_sem_close(sem);
+	return r ? -r : v;
+}
+
+static void begin_to_die(unsigned at)
+{
+	char fault[40];
+	char *environment[] = { fault, NULL };
+
+	snprintf(fault, sizeof fault, "DLOCK_FAULT_AT=%u", at);
+	daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), NULL, environment);      /* it may be dead by now */
+}
+
+static void story_free(void)
+{
+	struct actor who[2];
+	unsigned rounds = 0, died = 0;
+	bool good = true;
+	int value;
+
+	actor_begin(&who[0]);
+	actor_begin(&who[1]);
+	for (unsigned i = 0; i < (unsigned)DEATHS && good; i++) {
+		struct result r = { .r = -1 };
+
+		daemon_end(&daemon_, SIGTERM);
+		begin_to_die(1 + random_below(160));
+		for (unsigned k = 0; k < 2; k++)
+			actor_send(&who[k], act_add, 3, NULL);
+		if (daemon_ended(&daemon_, 300)) {
+			daemon_started(&daemon_);
+			died++;
+		}
+		for (unsigned k = 0; k < 2; k++) {
+			good &= actor_result(&who[k], 20000, &r) && r.r == 0;
+			rounds += 3;
+		}
+		if (!good)
+			note("what was to be added was not: %d", r.r);
+	}
+	daemon_end(&daemon_, SIGTERM);
+	daemon_started(&daemon_);
+	value = good ? actor_do(&who[0], act_free_value, 0, NULL).r : -1;
+	if (value != (int)rounds)
+		note("the value is %d instead of %u", value, rounds);
+	ok(good && value == (int)rounds && died > 3, "a free semaphore loses and gains nothing when daemons die between any two of their stores (%u of them)",
+	   died);
+	actor_kill(&who[0], SIGKILL);
+	actor_kill(&who[1], SIGKILL);
+}
+
 int main(void)
 {
 	harness_begin(120);
@@ -427,6 +526,7 @@ int main(void)
 	story_threads();
 	story_together();
 	story_crowd();
+	story_free();
 	daemon_end(&daemon_, SIGTERM);
 	return harness_end();
 }
