@@ -208,6 +208,7 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	uint64_t word = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	struct name_text t = name_text(s, slot);
 	char name[ATTACH_NAME_MAX + 1];
+	char said[VALUE_MAX + 1];
 	struct party holder;
 	struct query_party *waiters = room ? calloc(room, sizeof *waiters) : NULL;
 	struct party *parties = room ? calloc(room, sizeof *parties) : NULL;
@@ -226,6 +227,8 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	if (waiters && parties)
 		show_waiters(n, w, first, end, parties, waiters, &q);
 	q.waiters = waiters;
+	q.term = elect_leader(s, slot, said);
+	q.says = said;
 	if (object_at(s, slot) && (q_small(name_kind(s, slot))))
 		node_thing_show(object_at(s, slot), &q);
 	if (object_at(s, slot) && name_kind(s, slot) == KIND_SEM &&

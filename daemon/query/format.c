@@ -270,6 +270,9 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	if (name->counts)
 		put_number(&b, "count", name->count);
 	put_known(&b, "limit", name->limit);
+	put_known(&b, "term", name->term);
+	if (name->term)
+		put_text(&b, "says", name->says);
 	if (name->worker)
 		put_number(&b, "worker", (uint64_t)name->worker - 1);
 	return b.o;

@@ -105,6 +105,8 @@ struct query_name {
 	size_t n_waiting;                           /* how many there are, where that is more than n_waiters */
 	bool counts;                                /* a latch, a condition, a semaphore: */
 	uint32_t count, limit;                      /* to go, of how many; who waits in the whole cluster, 0; held by this node, of how many */
+	uint64_t term;                              /* of an election: somebody leads, on whatever node; 0: nobody is known to */
+	const char *says;                           /* what he says */
 	int worker;                                 /* of ids: this node's number + 1; 0: none */
 };
 

@@ -136,6 +136,17 @@ bool elect_state(const struct space *s, uint32_t slot, struct shm_value *ret, ui
 	return true;
 }
 
+uint64_t elect_leader(const struct space *s, uint32_t slot, char text[VALUE_MAX + 1])
+{
+	struct value_head h;
+
+	if (name_kind(s, slot) != KIND_ELECT || !page_is(s, slot) ||
+	    value_read(value_page(s, slot), &h, text, VALUE_MAX) < 0 || h.state != VALUE_KNOWN)
+		return 0;
+	text[h.len] = 0;
+	return h.token;
+}
+
 /* --- looks --- */
 
 /* It may be told within this very call that it does not work. */

@@ -383,6 +383,7 @@ void elect_lapse(struct space *s, uint32_t slot);
 void elect_news(struct space *s, uint32_t slot, const struct shm_value *v);
 /* Who leads by a lease of this node, or that nobody does after ret->token. false: there is no lease. ret->bytes is bytes[]. */
 bool elect_state(const struct space *s, uint32_t slot, struct shm_value *ret, uint8_t bytes[VALUE_MAX]);
+uint64_t elect_leader(const struct space *s, uint32_t slot, char text[VALUE_MAX + 1]);  /* as this node knows it: the term, and what is said; 0: nobody */
 void elects_free(struct space *s);
 
 /* --- yield.c: the lease goes to another node --- */

@@ -15,6 +15,14 @@ static const char help[] =
 "  -j, --json    as one JSON object\n"
 "  -h, --help\n";
 
+static void said(const char *text)
+{
+	char *shown = clean(text);
+
+	printf("The leader says: %s\n", shown);
+	free(shown);
+}
+
 static void show(struct json_object *name)
 {
 	char *shown = clean(field_text(name, "name"));
@@ -27,6 +35,8 @@ static void show(struct json_object *name)
 	free(shown);
 	if (field(name, "limit"))
 		printf("; %lld of %lld", field_number(name, "count"), field_number(name, "limit"));
+	if (field(name, "term"))
+		printf("; led in term %lld", field_number(name, "term"));
 	if (field(name, "token"))
 		printf("; last token %lld", field_number(name, "token"));
 	if (field(name, "master"))
@@ -34,6 +44,8 @@ static void show(struct json_object *name)
 	if (waiters > 0)
 		printf("; %lld %s", waiters, waiters == 1 ? "waits" : "wait");
 	putchar('\n');
+	if (field(name, "says"))
+		said(field_text(name, "says"));
 	if (field_flag(name, "ownerDied"))
 		printf("%sIts last owner died while holding it;%s a robust handle is told so (EOWNERDEAD).\n",
 		       colour_on(COLOUR_BAD), colour_off(COLOUR_BAD));

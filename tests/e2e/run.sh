@@ -322,8 +322,8 @@ first=$(tr '\0' '\n' </proc/$command/environ | sed -n 's/^DLOCK_TOKEN=//p')
 run 1 -n --elect elected true && run 1 -w 0.1 --elect elected true && run 0 -n elected true
 ok $? 'one run leads, another finds that it does, and a lock of that name is another thing'
 "$dlock" show elected >"$out" 2>&1
-has "$holder"
-ok $? 'dlock show knows who leads'
+has "$holder" && has 'election, held' && has "led in term $first" && has "leader says: $(uname -n)"
+ok $? 'dlock show knows who leads, and says the name of its host'
 kill -KILL "$holder"
 wait "$holder" 2>/dev/null
 run 0 -w 5 --elect elected -c 'echo $DLOCK_NAME $DLOCK_SPACE $DLOCK_TOKEN' && has '^elected default ' &&
