@@ -545,7 +545,7 @@ int dlock_elect_term(dlock_elect_t *e, uint64_t *ret);
  *           not heard from the others since: then somebody may lead elsewhere
  *   ERANGE  the value has more bytes than that: *len says how many
  *
- * What is told may be over by now, as any news. Of a leader on another node it is as old as the message is under way; where no message comes
+ * With any error buf may have been written to. What is told may be over by now, as any news. Of a leader on another node it is as old as the message is under way; where no message comes
  * through, as old as the lease of a node that is cut off: TTL, and the grace that it has to be reached (dlockd.conf(5)).
  * Where the name has to be opened anew (after a fork) this does it, within a second.
  */
