@@ -24,6 +24,7 @@
 #define LOOK_NS     UINT64_C(1000000000) /* asleep: until another look whether all this is still there */
 #define ROOM_NS     UINT64_C(1000000)    /* until another look for a cell, or room for a note */
 #define PARTIES_MAX 0x7fffffffu
+#define LINES_MAX   1024u                /* more than the daemon makes: somebody has scribbled */
 
 struct dlock_barrier {
 	struct dlock h;
@@ -87,11 +88,11 @@ static uint64_t *cell_in(uint64_t *line, unsigned from)
 static int cell_take(struct party *p)
 {
 	for (;;) {
-		uint64_t *line = binding_account(p->b), *next;
+		uint64_t *line = binding_account(p->b);
 		int r;
 
-		while (!(p->turn.cell = cell_in(line, thread_serial())) && (next = line_next(p, line)))
-			line = next;
+		for (unsigned i = 0; line && i < LINES_MAX && !(p->turn.cell = cell_in(line, thread_serial())); i++)
+			line = line_next(p, line);
 		if (p->turn.cell)
 			return 0;
 		r = limit_nap(p->limit, ROOM_NS);

@@ -231,25 +231,6 @@ static int check(struct object *o, uint32_t parties)
 	return parties == barrier_of(o)->parties ? 0 : -EINVAL;
 }
 
-static void ring(struct object *o, struct account *a)
-{
-	struct barrier_at at = barrier_at(o);
-
-	if (barrier_of(o)->far) {
-		far_ring(o, a);
-		return;
-	}
-	if (a) {
-		lines_grow(o, a);
-		each_cell(o, a, send_back, 0);
-	}
-	sweep(o);
-	if (BARRIER_LOAD(at.word) & BARRIER_W)
-		watch(barrier_of(o));
-	else
-		BARRIER_WAKE(at.word);   /* it may have slept for a round that has ended since */
-}
-
 static void leave(struct object *o, struct account *a, bool died)
 {
 	(void)died;
@@ -304,6 +285,26 @@ static void word_mend(struct object *o)
 	if (!local)
 		rounds_leave(o);
 	word_store(at.word, (barrier_next(BARRIER_LOAD(at.word), BARRIER_PASSED) & ~BARRIER_L) | (local ? BARRIER_L : 0));
+}
+
+static void ring(struct object *o, struct account *a)
+{
+	struct barrier_at at = barrier_at(o);
+
+	word_mend(o);
+	if (barrier_of(o)->far) {
+		far_ring(o, a);
+		return;
+	}
+	if (a) {
+		lines_grow(o, a);
+		each_cell(o, a, send_back, 0);
+	}
+	sweep(o);
+	if (BARRIER_LOAD(at.word) & BARRIER_W)
+		watch(barrier_of(o));
+	else
+		BARRIER_WAKE(at.word);   /* it may have slept for a round that has ended since */
 }
 
 static void adopt(struct object *o)
