@@ -14,6 +14,7 @@
 #include "shm.h"
 #include "word.h"
 
+#define LINES_A_LOOK    64               /* cost as much as a look at a word that another processor has written */
 #define LINES_OF_CLIENT 4096             /* threads that read at a time */
 
 static struct ledger_line *line_at(const struct space *s, uint32_t line)
@@ -124,6 +125,14 @@ void readers_adopt(struct space *s)
 		if (c)
 			c->n_lines++;
 	}
+}
+
+/* Whoever may open the space may mark all its lines. */
+unsigned readers_cost(const struct space *s, uint32_t slot)
+{
+	uint64_t w = name_is_lock(s, slot) ? LOCK_LOAD(&seg_slot(s->base, slot)->word) : 0;
+
+	return (w & LOCK_R) || (!lock_is_free(w) && !(w & LOCK_EXCLUSIVE)) ? s->lines_used / LINES_A_LOOK : 0;
 }
 
 bool readers_inside_now(const struct space *s, uint32_t slot)

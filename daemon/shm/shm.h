@@ -184,6 +184,8 @@ struct space {
 	/* yield.c */
 	struct yield *yields;
 	uint32_t n_yields, yields_cap;
+	uint32_t yield_at;               /* of the round that is under way */
+	bool yield_bursts;
 	struct loop_timer yield_timer;
 };
 
@@ -501,6 +503,7 @@ void readers_adopt(struct space *s);     /* the clients are there */
 int reader_line(struct client *c, struct space *s, uint32_t *ret_line);  /* -ENOSPC */
 void readers_forget(struct shm *shm, uint32_t client);     /* it is dead: what it read is not read any more */
 bool readers_inside_now(const struct space *s, uint32_t slot);
+unsigned readers_cost(const struct space *s, uint32_t slot);       /* of looking for them, beyond a look at the word: in such looks */
 bool readers_drained(struct space *s, uint32_t slot);      /* false: whoever is the last to leave rings */
 /*
  * w: the word, which has not moved for two looks. An owner who is not inside, and has nobody to wait for, is stopped: he is passed over. Returns

@@ -193,9 +193,10 @@ static void watch_round(struct space *s)
 		s->round_left = s->n_watch;
 		s->round_moved = false;
 	}
-	for (unsigned n = 0; n < LOOKS_MAX && s->round_left && s->n_watch; n++, s->round_left--) {
+	for (unsigned n = 0; n < LOOKS_MAX && s->round_left && s->n_watch; s->round_left--) {
 		if (s->watch_at >= s->n_watch)
 			s->watch_at = 0;
+		n += 1 + readers_cost(s, s->watch[s->watch_at].slot);
 		if (name_is_lock(s, s->watch[s->watch_at].slot))
 			s->round_moved |= watch_one(s);
 		else
@@ -271,6 +272,7 @@ static void scan_word(struct space *s, enum seg_bits which, uint32_t i)
 	for (; bits; bits &= bits - 1) {
 		uint32_t slot = i * 64 + (uint32_t)__builtin_ctzll(bits);
 
+		scan_spend(s, readers_cost(s, slot));
 		if (which == SEG_WANT)
 			want_tokens(s, slot);
 		else

@@ -11,7 +11,7 @@
  *
  * What must hold: once a name is marked `revoked`, ops.yielded is called for it, whatever clients do. A ring
  * may be lost with the one who owed it, and a client may scribble over Y: so each is looked at
- * every LOOK_SPAN besides, and Y set again.
+ * every LOOK_SPAN besides, in parts where there are very many, and Y set again.
  */
 #include <stdlib.h>
 
@@ -19,6 +19,8 @@
 #include "word.h"
 
 #define LOOK_SPAN (10 * NSEC_PER_MSEC)
+#define LOOKS_MAX 512                    /* at once */
+#define LOOKS_PAUSE (NSEC_PER_MSEC / 2)
 #define BURST_LOOK_MIN (250 * NSEC_PER_USEC)     /* hand-overs are counted by looking */
 
 struct yield {
@@ -108,23 +110,31 @@ static bool yield_one(struct space *s, struct yield *y)
 	return true;
 }
 
+/* Part of a round through all of them: between two parts others have their turn. */
 static void yields_look(void *arg)
 {
 	struct space *s = arg;
-	bool burst = false;
 
-	for (uint32_t i = 0; i < s->n_yields;) {
-		struct yield y = s->yields[i];
+	if (!s->yield_at)
+		s->yield_bursts = false;
+	for (unsigned spent = 0; spent < LOOKS_MAX && s->yield_at < s->n_yields;) {
+		struct yield y = s->yields[s->yield_at];
 
+		spent += 1 + readers_cost(s, y.slot);
 		if (yield_one(s, &y)) {
-			burst |= y.until && !y.promised;
-			s->yields[i++] = y;
+			s->yield_bursts |= y.until && !y.promised;
+			s->yields[s->yield_at++] = y;
 		} else {
-			s->yields[i] = s->yields[--s->n_yields];
+			s->yields[s->yield_at] = s->yields[--s->n_yields];
 		}
 	}
+	if (s->yield_at < s->n_yields) {
+		yields_arm(s, LOOKS_PAUSE);
+		return;
+	}
+	s->yield_at = 0;
 	if (s->n_yields)
-		yields_arm(s, burst ? burst_look(s) : LOOK_SPAN);
+		yields_arm(s, s->yield_bursts ? burst_look(s) : LOOK_SPAN);
 }
 
 /* While a burst lasts, a ring is somebody's who wants tokens. */
@@ -208,5 +218,5 @@ void yields_done(struct space *s)
 		loop_timer_cancel(s->shm->loop, &s->yield_timer);
 	free(s->yields);
 	s->yields = NULL;
-	s->n_yields = s->yields_cap = 0;
+	s->n_yields = s->yields_cap = s->yield_at = 0;
 }

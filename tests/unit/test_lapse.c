@@ -251,6 +251,46 @@ static void burst_ends_by_its_count(void **state)
 	scene_done(&x);
 }
 
+static unsigned yielding(struct scene *x, const uint32_t *slots, unsigned n)
+{
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		found += (LOCK_LOAD(rig_word(x->s, slots[i])) & LOCK_Y) != 0;
+	return found;
+}
+
+/* A client holds very many lines, and very many names that are wanted elsewhere: they are not all looked at in one go. */
+static void looks_for_readers_are_rationed(void **state)
+{
+	enum { NAMES = 200 };
+	uint32_t slots[NAMES];
+	struct scene x;
+	char name[16];
+
+	(void)state;
+	scene_open(&x);
+	for (unsigned i = 0; i < NAMES; i++) {
+		snprintf(name, sizeof name, "many%u", i);
+		slots[i] = rig_name(&x.r, &x.a, x.s, name);
+		rig_want(x.s, slots[i]);
+		fake_loop_advance(x.r.loop, 2 * NSEC_PER_MSEC);
+		assert_true(rig_take(x.s, slots[i], &x.a));
+		__atomic_fetch_or(rig_word(x.s, slots[i]), LOCK_R, __ATOMIC_SEQ_CST);
+		space_revoke(x.s, slots[i]);
+	}
+	assert_int_equal(yielding(&x, slots, NAMES), NAMES);
+	for (unsigned i = 0; i < NAMES; i++)
+		__atomic_fetch_and(rig_word(x.s, slots[i]), ~LOCK_Y, __ATOMIC_SEQ_CST);
+	x.s->lines_used = 8192;
+	fake_loop_advance(x.r.loop, 11 * NSEC_PER_MSEC);
+	assert_in_range(yielding(&x, slots, NAMES), 1, NAMES / 2);
+	fake_loop_advance(x.r.loop, 100 * NSEC_PER_MSEC);
+	assert_int_equal(yielding(&x, slots, NAMES), NAMES);
+	x.s->lines_used = 0;
+	scene_done(&x);
+}
+
 static void revoked_while_it_asks_for_tokens(void **state)
 {
 	struct scene x;
@@ -649,6 +689,7 @@ int main(void)
 		STORY(promise_is_bounded, "... unless he does not come"),
 		STORY(burst_is_bounded, "local hand-overs after a revoke last for the burst's span"),
 		STORY(burst_ends_by_its_count, "and for its count"),
+		STORY(looks_for_readers_are_rationed, "looks for readers of very many names take turns with others"),
 		STORY(revoked_while_it_asks_for_tokens, "a lease whose tokens are used up goes too"),
 		STORY(returned_and_closed, "closed while it is being given back"),
 		STORY(lapse_takes_what_is_held, "a lapse takes the deadline and what is held"),
