@@ -175,6 +175,7 @@ void sem_event_adopt(struct node *n, uint32_t ref, struct core_event *ret);
 extern const struct pool_ops node_pool_ops;
 void act_pool(struct node *n, const struct core_action *a);
 void pool_step_failed(struct node *n, const struct node_event *q, int error);
+void pool_show(const struct object *o, struct query_name *q);
 void pool_event_adopt(struct node *n, uint32_t ref, struct core_event *ret);
 
 /* records.c: the store */

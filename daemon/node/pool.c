@@ -107,6 +107,15 @@ void pool_step_failed(struct node *n, const struct node_event *q, int error)
 		pool_forgotten(s, slot);
 }
 
+void pool_show(const struct object *o, struct query_name *q)
+{
+	const struct pool *p = (const struct pool *)o;
+
+	q->state = p->state == POOL_OPEN ? "leased" : "unleased";
+	q->counts = p->state == POOL_OPEN;
+	q->count = pool_word_value(p);
+}
+
 void pool_event_adopt(struct node *n, uint32_t ref, struct core_event *ret)
 {
 	struct pool_lease l;

@@ -205,7 +205,7 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	size_t first = waitings_from(w, slot), end = waitings_from(w, (uint64_t)slot + 1);
 	size_t room = end - first < QUERY_WAITERS_MAX ? end - first : QUERY_WAITERS_MAX;
 	const struct ledger_name *rec = name_at(s, slot);
-	uint64_t word = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+	uint64_t word = name_is_lock(s, slot) ? LOCK_LOAD(&seg_slot(s->base, slot)->word) : 0;
 	struct name_text t = name_text(s, slot);
 	char name[ATTACH_NAME_MAX + 1];
 	char said[VALUE_MAX + 1];
@@ -236,6 +236,8 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 		holder.q.token = q.token;
 		q.holder = &holder.q;
 	}
+	if (object_at(s, slot) && name_kind(s, slot) == KIND_POOL)
+		pool_show(object_at(s, slot), &q);
 	if (object_at(s, slot) && (name_kind(s, slot) == KIND_BARRIER || name_kind(s, slot) == KIND_LEAVE))
 		barrier_show(object_at(s, slot), &q);
 	fn(ctx, &q);

@@ -85,7 +85,7 @@ static void wake_all(struct pool *p)
 	futex_wake_class(lock_futex(&words(p)->value), INT_MAX, LOCK_CLASS_ANY);
 }
 
-static uint32_t word_value(const struct pool *p)
+uint32_t pool_word_value(const struct pool *p)
 {
 	return (uint32_t)(__atomic_load_n(&words(p)->value, __ATOMIC_SEQ_CST) & POOL_VALUE_MAX);
 }
@@ -128,7 +128,7 @@ static void word_open(struct pool *p)
 	word_store(&words(p)->written, 0);
 	FAULT_AROUND(__atomic_fetch_and(&words(p)->value, ~POOL_CLOSED, __ATOMIC_SEQ_CST));
 	posts_add(p);
-	p->dry = word_value(p) ? 0 : p->dry < DRY_MAX ? p->dry + 1 : DRY_MAX;
+	p->dry = pool_word_value(p) ? 0 : p->dry < DRY_MAX ? p->dry + 1 : DRY_MAX;
 	wake_all(p);
 }
 
@@ -288,7 +288,7 @@ static void drive_reading(struct pool *p)
 /* May the others have it? */
 static bool is_due(struct pool *p)
 {
-	nsec_t until = p->opened + (word_value(p) ? KEEP_MIN : KEEP_MIN << p->dry);
+	nsec_t until = p->opened + (pool_word_value(p) ? KEEP_MIN : KEEP_MIN << p->dry);
 
 	if (p->o.unused)
 		return true;
@@ -315,15 +315,15 @@ static void drive_open(struct pool *p)
 		by(p, p->written + REST_SPAN);
 	} else if (p->exists) {          /* what is changed from here on rings */
 		FAULT_AROUND(__atomic_store_n(&words(p)->written, 1, __ATOMIC_SEQ_CST));
-		if (word_value(p) != p->stored)
-			ask(p, POOL_PUT, word_value(p), NULL);
+		if (pool_word_value(p) != p->stored)
+			ask(p, POOL_PUT, pool_word_value(p), NULL);
 	}
 }
 
 static void drive_writing(struct pool *p)
 {
-	if (p->exists && word_value(p) != p->stored)
-		ask(p, POOL_PUT, word_value(p), NULL);
+	if (p->exists && pool_word_value(p) != p->stored)
+		ask(p, POOL_PUT, pool_word_value(p), NULL);
 	else
 		give_lease(p);
 }
@@ -378,7 +378,7 @@ static void answered_get(struct pool *p, const struct pool_answer *a)
 		p->exists = false;
 		p->version = 0;
 		if (p->state == POOL_READING)
-			open_it(p, word_value(p));
+			open_it(p, pool_word_value(p));
 		return;
 	}
 	if (a->error)
@@ -387,7 +387,7 @@ static void answered_get(struct pool *p, const struct pool_answer *a)
 	p->exists = decode(a, &p->stored, &token);
 	p->read = true;
 	if (p->state == POOL_READING && !p->exists)
-		open_it(p, word_value(p));       /* what is there is none of ours, and stays */
+		open_it(p, pool_word_value(p));       /* what is there is none of ours, and stays */
 	else if (p->state != POOL_READING && token != p->token)
 		p->exists = false;               /* somebody else has had the lease since: what we have is of no use */
 	else if (p->asker && p->exists) {        /* it has been made, and the answer was lost */

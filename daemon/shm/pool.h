@@ -12,6 +12,8 @@
  *   WRITING    yes    closed   written -> RELEASING
  *   RELEASING  -      closed   forgotten -> NONE
  *
+ * The record: u32 layout, 1   u32 value   u64 token of the lease under which it was written. Nothing else is one.
+ *
  * What must hold:
  *  - A record is written only if it still has the version that this node has read or written. Whoever gets the lease writes
  *    it before it opens the word: so one that had it before, and comes late, finds another version.
@@ -71,6 +73,7 @@ struct pool_ops {
 
 extern const struct object_kind pool_kind;
 
+uint32_t pool_word_value(const struct pool *p);   /* OPEN: the value */
 void pool_answered(struct pool *p, const struct pool_answer *a);
 
 struct pool_lease {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <json-c/json.h>
 
@@ -35,6 +36,8 @@ static void show(struct json_object *name)
 	free(shown);
 	if (field(name, "limit"))
 		printf("; %lld of %lld", field_number(name, "count"), field_number(name, "limit"));
+	else if (strcmp(field_text(name, "kind"), "free semaphore") == 0 && field(name, "count"))
+		printf("; value %lld", field_number(name, "count"));
 	if (field(name, "term"))
 		printf("; led in term %lld", field_number(name, "term"));
 	if (field(name, "token"))

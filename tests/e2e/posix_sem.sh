@@ -36,6 +36,10 @@ again TERM && start 1 && until_true 10 served && sem value /count && says 3
 ok $? '... and the daemon'
 again KILL && rm -rf "$dir/1/run" && start 1 && until_true 10 served && sem value /count && says 3
 ok $? '... and the memory of the host'
+sem create /shown 0 && { "$tests/sem_tool" wait /shown & waiter=$!; }
+shows() { "$dlock" show shown >"$dir/out" 2>&1 && grep -q 'free semaphore, leased; open in 1 process of this node; value 0' "$dir/out" && grep -q '1 waits' "$dir/out"; }
+until_true 5 shows && sem post /shown && wait $waiter
+ok $? 'dlock show knows it, its value and who waits'
 ! sem create /count 1 && says 'File exists' && sem unlink /count && ! sem value /count && says 'No such file or directory'
 ok $? 'it is there until it is unlinked'
 

@@ -282,10 +282,12 @@ void caller_open(struct caller *c, const char *space, const char *name, size_t n
 	struct attach_open m = { .mapped = world.generation, .space_len = (uint8_t)strlen(space), .name_len = (uint8_t)name_len };
 	size_t n = ATTACH_OPEN_LEN(m.space_len, m.name_len);
 
-	/* Some of what is not the victim's are barriers. */
-	if (name_len && strcmp(space, "victim") && name[name_len - 1] % 4 == 2) {
-		m.kind = KIND_BARRIER;
-		m.arg = 2;
+	/* Some of what is not the victim's are barriers, semaphores, free ones. */
+	if (name_len && strcmp(space, "victim")) {
+		char last = name[name_len - 1];
+
+		m.kind = last % 4 == 2 ? KIND_BARRIER : last % 4 == 3 ? KIND_SEM : last % 8 == 5 ? KIND_POOL : KIND_LOCK;
+		m.arg = m.kind == KIND_BARRIER || m.kind == KIND_SEM ? 2 : 0;
 	}
 	m.head = (struct attach_head){ ATTACH_OPEN, (uint16_t)n, 0 };
 	memcpy(m.text, space, m.space_len);
