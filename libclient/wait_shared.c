@@ -165,17 +165,21 @@ static bool readers_there(const struct wait *x, struct binding *b)
 	const uint64_t *mine = x->how & WAIT_UPGRADE ? x->upgrades->at : NULL;
 	struct seg_slot *s = binding_slot(b);
 	uint64_t as = cell_of(b->slot, READ_LOAD(&s->gate));
-	uint32_t used = space_lines(b->space);
 	unsigned turn = 0;
+	uint32_t used;
 	uint64_t *at;
 
+#ifndef __SANITIZE_THREAD__
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);         /* the word is ours before we look which lines there are */
+#endif
+	used = space_lines(b->space);
 	while ((at = readers_inside(b->space->base, s, as, used, mine))) {
 		for (; turn < SPIN_TURNS && cell_is(READ_LOAD(at), as); turn++)
 			cpu_pause();
 		if (turn >= SPIN_TURNS)
 			return true;
 	}
-	return !used;                    /* they cannot be looked at: no memory */
+	return !used && READ_LOAD(seg_lines_used(b->space->base));       /* they cannot be looked at: no memory */
 }
 
 int wait_readers(struct wait *x, struct binding *b, uint64_t *w)

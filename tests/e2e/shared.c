@@ -622,6 +622,24 @@ static void restarted(void)
 	OK(dlock_close(k));
 }
 
+/* The word says still that it may be read, and the new daemon has no line of anybody. */
+static void readers_gone_before_the_daemon(void)
+{
+	dlock_t *l = open_lock("s12", 0);
+	struct other a;
+
+	other_begin(&a, "s12", 0);
+	OK(ask(&a, 's'));
+	OK(ask(&a, 'p'));
+	other_end(&a, SIGKILL);
+	nap_ns(50 * MS);
+	daemon_end(&node, SIGKILL);
+	daemon_started(&node);
+	OK(wait_ms(l, 2000));
+	OK(dlock_post(l));
+	OK(dlock_close(l));
+}
+
 /* --- Everybody at once --- */
 
 struct crowd {
@@ -814,6 +832,7 @@ int main(void)
 {
 	harness_begin(110);
 	daemon_started(&node);
+	story("all readers have gone, and then the daemon is killed", readers_gone_before_the_daemon);   /* first: we have no line yet */
 	story("one process: shared beside shared, never beside exclusive", one_process);
 	story("the same thread again, and through other handles", nested);
 	story("more names and handles than a line has cells", many);
