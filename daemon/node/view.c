@@ -374,15 +374,16 @@ static int source_names(void *arg, const char *space, uint64_t *cursor, unsigned
 	return 0;
 }
 
-static int source_show(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx)
+static int source_show(void *arg, const char *space, const char *name, const char *kind, query_name_fn fn, void *ctx)
 {
 	struct node *n = arg;
 	struct space *s = space_find(&n->shm, space, strlen(space));
 	uint32_t slot = 0;
 	struct waitings w;
 
-	for (int kind = 0; s && !slot && kind < KINDS; kind++)   /* a lock before all others */
-		slot = name_find(s, (enum kind)kind, name, strlen(name));
+	for (int k = 0; s && !slot && k < KINDS; k++)    /* a lock before all others */
+		if (!kind || !strcmp(kind, kind_text((enum kind)k)))
+			slot = name_find(s, (enum kind)k, name, strlen(name));
 	if (!slot)
 		return -ENOENT;
 	w = waitings_of(n, s);

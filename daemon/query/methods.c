@@ -363,9 +363,9 @@ static void on_show(void *ctx, const struct query_name *name)
 
 static int show_name(struct session *s, const struct varlink_call *call)
 {
-	struct arg args[] = { { "name", json_type_string, true, NULL } };
+	struct arg args[] = { { "name", json_type_string, true, NULL }, { "kind", json_type_string, false, NULL } };
 	char space[ATTACH_SPACE_MAX + 1], name[ATTACH_NAME_MAX + 1];
-	const char *bad = args_read(call, args, 1), *full;
+	const char *bad = args_read(call, args, 2), *full;
 	struct list found = { 0 };
 	int r;
 
@@ -377,7 +377,7 @@ static int show_name(struct session *s, const struct varlink_call *call)
 	if (!may_see(s, space))
 		return answer_closed(s, space);
 	found.array = json_object_new_array();
-	r = s->source->show(s->source->arg, space, name, on_show, &found);
+	r = s->source->show(s->source->arg, space, name, args[1].value ? json_object_get_string(args[1].value) : NULL, on_show, &found);
 	if (r == -ENOENT)
 		r = answer_error(s, DLOCK ".NoSuchName", "name", full);
 	else if (r >= 0 && (found.failed || json_object_array_length(found.array) != 1))

@@ -161,7 +161,8 @@ struct query_source {
 	 * to where to go on, 0 at the end. -ENOENT: no such space.
 	 */
 	int (*names)(void *arg, const char *space, uint64_t *cursor, unsigned max, query_name_fn fn, void *ctx);
-	int (*show)(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx);      /* -ENOENT */
+	/* kind: as in query_name; NULL: the first there is, a lock before all others. -ENOENT */
+	int (*show)(void *arg, const char *space, const char *name, const char *kind, query_name_fn fn, void *ctx);
 	/*
 	 * Names of a space are shown to whoever may open it, and to root. groups[0] is the caller's
 	 * primary group. Of a space that does not exist: either.

@@ -25,13 +25,14 @@ int cmd_run(int argc, char **argv);
 struct options {
 	bool json;
 	bool names;              /* only where accept_names */
+	const char *kind;        /* NULL: none given; only where accept_kind */
 	const char *operand;     /* NULL: none */
 };
 
 struct options_usage {
 	const char *help;        /* the whole text for --help */
 	unsigned operands_min, operands_max;     /* 0 or 1 each */
-	bool accept_names;
+	bool accept_names, accept_kind;
 };
 
 /* 0: go on. Otherwise the command is over with code *ret_exit: it was --help, or was misused. */

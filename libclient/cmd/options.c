@@ -18,6 +18,7 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 	static const struct option known[] = {
 		{ "json", no_argument, NULL, 'j' },
 		{ "names", no_argument, NULL, 'n' },
+		{ "kind", required_argument, NULL, 'k' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -26,7 +27,7 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 
 	*ret = (struct options) { 0 };
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":jnh", known, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":jnk:h", known, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(usage->help, stdout);
 			*ret_exit = 0;
@@ -36,6 +37,8 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 			ret->json = true;
 		else if (c == 'n' && usage->accept_names)
 			ret->names = true;
+		else if (c == 'k' && usage->accept_kind)
+			ret->kind = optarg;
 		else
 			return misused(argv[0], "unknown option", argv[optind - 1], ret_exit);
 	}

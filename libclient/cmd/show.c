@@ -11,8 +11,10 @@
 #include "table.h"
 
 static const char help[] =
-"Usage: dlock show [--json] NAME\n\n"
+"Usage: dlock show [--json] [--kind KIND] NAME\n\n"
 "Shows one name: SPACE/NAME, or NAME in the space default.\n\n"
+"  -k, --kind KIND  lock, semaphore, barrier, election, latch, condition, id or 'free semaphore', where names of several\n"
+"                kinds are alike; a lock is shown before all others\n"
 "  -j, --json    as one JSON object\n"
 "  -h, --help\n";
 
@@ -38,6 +40,10 @@ static void show(struct json_object *name)
 		printf("; %lld of %lld", field_number(name, "count"), field_number(name, "limit"));
 	else if (strcmp(field_text(name, "kind"), "free semaphore") == 0 && field(name, "count"))
 		printf("; value %lld", field_number(name, "count"));
+	else if (field_number(name, "count") > 0)
+		printf("; %lld in the whole cluster", field_number(name, "count"));
+	if (field(name, "worker"))
+		printf("; worker %lld", field_number(name, "worker"));
 	if (field(name, "term"))
 		printf("; led in term %lld", field_number(name, "term"));
 	if (field(name, "token"))
@@ -62,7 +68,7 @@ static void show(struct json_object *name)
 
 int cmd_show(int argc, char **argv)
 {
-	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1 };
+	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1, .accept_kind = true };
 	struct json_object *parameters, *answer;
 	struct options o;
 	int r;
@@ -71,6 +77,8 @@ int cmd_show(int argc, char **argv)
 		return r;
 	parameters = json_object_new_object();
 	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
+	if (o.kind)
+		json_object_object_add(parameters, "kind", json_object_new_string(o.kind));
 	r = client_ask("io.dlock.ShowName", parameters, &answer);
 	if (r != 0)
 		return r;

@@ -57,7 +57,8 @@ _dlock() {
 	ls:-*) COMPREPLY=($(compgen -W '--json --names --help' -- "$cur")) ;;
 	get:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	put:-* | rm:-*) COMPREPLY=($(compgen -W '--if-version --json --help' -- "$cur")) ;;
-	status:-* | members:-* | show:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
+	show:-*) COMPREPLY=($(compgen -W '--json --kind --help' -- "$cur")) ;;
+	status:-* | members:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	ls:*) _dlock_spaces "$cur" ;;
 	node:*) COMPREPLY=($(compgen -W 'drain undrain leave --help' -- "$cur")) ;;
 	keygen:-*) COMPREPLY=($(compgen -W '--help' -- "$cur")) ;;

@@ -74,6 +74,7 @@ complete -c dlock -s h -l help -d help
 complete -c dlock -n '__fish_seen_subcommand_from status ls show watch doctor' -s j -l json -d 'JSON instead of a table'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -s n -l names -d 'names only'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -a '(__dlock_spaces)'
+complete -c dlock -n '__fish_seen_subcommand_from show' -s k -l kind -x -a 'lock semaphore barrier election latch condition id' -d 'where names of several kinds are alike'
 complete -c dlock -n '__fish_seen_subcommand_from show watch' -a '(__dlock_names)'
 
 complete -c dlock -n __dlock_run_needs_name -a '(__dlock_names)'

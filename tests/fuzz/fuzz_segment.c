@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "node_world.h"
+#include "../../include/proto/kind.h"
 #include "../../include/proto/lockword.h"
+#include "../../include/proto/small.h"
 
 /* Only where memory has been allocated would a client write; elsewhere it would make a hole a page. */
 static void scribble(struct caller *c, struct input *in)
@@ -34,6 +36,25 @@ static void scribble(struct caller *c, struct input *in)
 	}
 	if (fstat(world.segment, &st) == 0 && (uint64_t)st.st_size >= SEG_SIZE)
 		__atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+
+/* What lies in the store is asked for by letter, and perhaps by one that nobody would write. */
+static void ask(struct caller *c, struct input *in)
+{
+	uint8_t what = (uint8_t)input_number(in, 1);
+	struct small_account *box = (struct small_account *)seg_slot(world.base, c->account % SEG_SLOTS_MAX);
+	uint32_t number = (uint32_t)(__atomic_load_n(&box->request, __ATOMIC_RELAXED) >> 32) + (what >> 4 & 3);
+	struct stat st;
+
+	if (!c->account || fstat(world.segment, &st) < 0 || (uint64_t)st.st_size < SEG_SIZE)
+		return;
+	box->arg = what & 0x80 ? input_number(in, 4) : what & 0x40 ? number - 1 : 1;
+	__atomic_store_n(&box->request, small_request(number, what & 15), __ATOMIC_RELEASE);
+	seg_bit_set(world.base, SEG_WANT, c->account % SEG_SLOTS_MAX);
+	if (what & 0x80)
+		seg_bit_set(world.base, SEG_WANT, c->slot % SEG_SLOTS_MAX);
+	if (write(world.bell, "", 1) < 0)
+		return;
 }
 
 /* As libdlock does it. */
@@ -98,6 +119,8 @@ static void bell(struct input *in)
 static void step(struct caller *c, uint8_t op, struct input *in)
 {
 	static const char names[] = "abcdefgh";
+	static const unsigned kinds[] = { KIND_LOCK, KIND_LATCH, KIND_COND, KIND_ID };
+	uint8_t which;
 
 	switch (op) {
 	case 0:
@@ -105,7 +128,8 @@ static void step(struct caller *c, uint8_t op, struct input *in)
 		caller_hello(c, ATTACH_INHERIT, false);
 		/* fall through */
 	case 1:
-		caller_open(c, "default", names + input_number(in, 1) % 8, 1);
+		which = (uint8_t)input_number(in, 1);
+		caller_open_thing(c, kinds[which >> 3 & 3], "default", names + which % 8, 1);
 		world_turn(0);
 		caller_receive(c);
 		return;
@@ -123,7 +147,7 @@ static void step(struct caller *c, uint8_t op, struct input *in)
 	case 11: case 12: behave(c, in); return;
 	case 13: cut(in); return;
 	case 14: bell(in); return;
-	default: world_turn(0); return;
+	default: ask(c, in); world_turn(0); return;
 	}
 }
 

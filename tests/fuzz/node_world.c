@@ -277,13 +277,14 @@ void caller_hello(struct caller *c, uint32_t flags, bool resume)
 	caller_receive(c);
 }
 
-void caller_open(struct caller *c, const char *space, const char *name, size_t name_len)
+void caller_open_thing(struct caller *c, unsigned kind, const char *space, const char *name, size_t name_len)
 {
-	struct attach_open m = { .mapped = world.generation, .space_len = (uint8_t)strlen(space), .name_len = (uint8_t)name_len };
+	struct attach_open m = { .mapped = world.generation, .space_len = (uint8_t)strlen(space), .name_len = (uint8_t)name_len,
+				 .kind = (uint8_t)kind };
 	size_t n = ATTACH_OPEN_LEN(m.space_len, m.name_len);
 
 	/* Some of what is not the victim's are barriers, semaphores, free ones. */
-	if (name_len && strcmp(space, "victim")) {
+	if (kind == KIND_LOCK && name_len && strcmp(space, "victim")) {
 		char last = name[name_len - 1];
 
 		m.kind = last % 4 == 2 ? KIND_BARRIER : last % 4 == 3 ? KIND_SEM : last % 8 == 5 ? KIND_POOL : KIND_LOCK;
@@ -293,6 +294,11 @@ void caller_open(struct caller *c, const char *space, const char *name, size_t n
 	memcpy(m.text, space, m.space_len);
 	memcpy(m.text + m.space_len, name, name_len);
 	caller_send(c, &m, n, false);
+}
+
+void caller_open(struct caller *c, const char *space, const char *name, size_t name_len)
+{
+	caller_open_thing(c, KIND_LOCK, space, name, name_len);
 }
 
 void caller_close_name(struct caller *c, bool hint)
@@ -343,6 +349,7 @@ static void take_answer(struct caller *c, const void *packet, size_t n, const in
 	} else if (h->op == ATTACH_OPENED && !h->error) {
 		c->space = o->space;
 		c->slot = o->slot;
+		c->account = o->account;
 		if (n_fds == 2 && c != &victim) {
 			map_segment(fd[0], o->generation);
 			if (world.bell >= 0)
@@ -422,7 +429,7 @@ void world_ask(unsigned what)
 		}
 		break;
 	case 3:
-		q->show(q->arg, "default", "a", see_name, NULL);
+		q->show(q->arg, "default", "a", NULL, see_name, NULL);
 		break;
 	}
 	MUST(processor_time() - began < TURN_MAX);

@@ -40,7 +40,7 @@ struct caller {
 	uint32_t client;
 	uint64_t nonce[2];
 	uint64_t asked[2];               /* the nonce that it was asked for */
-	uint32_t space, slot;            /* opened last */
+	uint32_t space, slot, account;   /* opened last */
 };
 
 struct world {
@@ -63,6 +63,7 @@ void caller_connect(struct caller *c);
 void caller_send(struct caller *c, const void *packet, size_t n, bool with_fds);
 void caller_hello(struct caller *c, uint32_t flags, bool resume);
 void caller_open(struct caller *c, const char *space, const char *name, size_t name_len);
+void caller_open_thing(struct caller *c, unsigned kind, const char *space, const char *name, size_t name_len);
 void caller_close_name(struct caller *c, bool hint);
 void caller_receive(struct caller *c);   /* takes what answers say */
 void caller_disconnect(struct caller *c);

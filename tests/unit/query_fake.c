@@ -180,12 +180,14 @@ static int names(void *arg, const char *space, uint64_t *cursor, unsigned max, q
 	return 0;
 }
 
-static int show(void *arg, const char *space, const char *name, query_name_fn fn, void *ctx)
+static int show(void *arg, const char *space, const char *name, const char *kind, query_name_fn fn, void *ctx)
 {
 	const struct fake *f = arg;
 	unsigned i;
 	char end;
 
+	if (kind && strcmp(kind, "lock") != 0)
+		return -ENOENT;
 	if (strcmp(name, "crowd") == 0 && strcmp(space, "default") == 0) {
 		crowd(name, fn, ctx);
 		return 0;
