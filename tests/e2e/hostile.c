@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A hostile client, of a space of its own, while others use another: it writes random bytes all over
- * its segment, truncates, punches and enlarges it, drains and floods the bell, opens thousands of
+ * its segment, which has things of all kinds, truncates, punches and enlarges it, drains and floods the bell, opens thousands of
  * names and connections, and sends random bytes to both sockets. The others notice next to nothing,
  * and when it is gone the daemon is as idle as before.
  */
@@ -106,13 +106,13 @@ static int evil_open_as(struct evil *e, const char *name, enum kind kind, uint32
 	if (fds[0] < 0)
 		return 0;
 	if (e->base)
-		munmap(e->base, SEG_SIZE);
+		munmap(e->base, SEG_FILE_SIZE);
 	close(e->segment);
 	close(e->bell);
 	e->segment = fds[0];
 	e->bell = fds[1];
 	e->generation = o.generation;
-	e->base = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, e->segment, 0);
+	e->base = mmap(NULL, SEG_FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, e->segment, 0);
 	return e->base == MAP_FAILED ? -ENOMEM : 0;
 }
 
@@ -121,10 +121,22 @@ static int evil_open(struct evil *e, const char *name)
 	return evil_open_as(e, name, KIND_LOCK, 0);
 }
 
+/* A few of each kind; what is not accepted is not. */
+static void evil_open_all(struct evil *e)
+{
+	char name[16];
+
+	for (unsigned i = 0; i < 8 * KINDS; i++) {
+		snprintf(name, sizeof name, "k%u", i / KINDS);
+		if (evil_open_as(e, name, i % KINDS, i % KINDS == KIND_LOCK || i % KINDS == KIND_ELECT ? 0 : 1 + random_below(5)) == -ECONNRESET)
+			return;
+	}
+}
+
 static void evil_done(struct evil *e)
 {
 	if (e->base)
-		munmap(e->base, SEG_SIZE);
+		munmap(e->base, SEG_FILE_SIZE);
 	close(e->fd);
 	close(e->anchor);
 	close(e->segment);
@@ -141,10 +153,10 @@ static uint64_t random_word(void)
 /* Where there is memory; elsewhere it would only fill its own file. */
 static void scribble(struct evil *e)
 {
+	static const struct { enum kind kind; uint32_t arg; } things[] = { { KIND_LOCK, 0 }, { KIND_SEM, 3 }, { KIND_POOL, 0 } };
 	char name[16];
 
-	static const struct { enum kind kind; uint32_t arg; } things[] = { { KIND_LOCK, 0 }, { KIND_SEM, 3 }, { KIND_POOL, 0 } };
-
+	evil_open_all(e);
 	for (int i = 0; i < 300; i++) {
 		snprintf(name, sizeof name, "n%d", i);
 		if (evil_open_as(e, name, things[i % 3].kind, things[i % 3].arg) < 0)
@@ -154,12 +166,15 @@ static void scribble(struct evil *e)
 		uint32_t slot = random_below(512);
 		uint64_t v = random_below(3) ? random_word() : random_below(2) ? random_below(4) : LOCK_W;
 
-		switch (random_below(8)) {
+		switch (random_below(10)) {
 		case 0: seg_slot(e->base, slot)->word = v; break;
 		case 1: seg_slot(e->base, slot)->bias = v; break;
 		case 2: seg_level1(e->base, SEG_WANT)[slot / 64] = v; break;
 		case 3: seg_level1(e->base, SEG_WATCH)[slot / 64] = v; break;
 		case 4: seg_level2(e->base, slot & 1)[0] = v; break;
+		case 6: ((uint64_t *)seg_slot(e->base, slot))[random_below(8)] = v; break;
+		case 7: seg_line(e->base, slot)[random_below(SEG_LINE_CELLS)] = v; break;
+		case 8: ((uint64_t *)(e->base + SEG_VALUE_OFF + (uint64_t)(slot % 64) * SEG_VALUE_SIZE))[random_below(random_below(2) ? 8 : 512)] = v; break;
 		case 5: memcpy((char *)seg_cells(e->base, e->client) + slot % 500 * 8, &v, 8); break;
 		default: ((uint64_t *)seg_slot(e->base, slot))[3 + random_below(5)] = v; break;
 		}
