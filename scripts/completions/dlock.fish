@@ -19,7 +19,7 @@ function __dlock_run_needs_name
     for word in $words[3..-1]
         if test $skip = 1
             set skip 0
-        else if contains -- $word -w --wait --timeout -E --conflict-exit-code --grace -c --command
+        else if contains -- $word -w --wait --timeout -E --conflict-exit-code --grace --sem -c --command
             set skip 1
         else if not string match -q -- '-*' $word
             return 1
@@ -41,7 +41,7 @@ function __dlock_run_command
     for i in (seq 3 (count $words))
         if test $skip = 1
             set skip 0
-        else if contains -- $words[$i] -w --wait --timeout -E --conflict-exit-code --grace -c --command
+        else if contains -- $words[$i] -w --wait --timeout -E --conflict-exit-code --grace --sem -c --command
             set skip 1
         else if not string match -q -- '-*' $words[$i]
             set -l rest $words[(math $i + 1)..-1]
@@ -83,5 +83,8 @@ complete -c dlock -n __dlock_run_needs_name -s w -l wait -x -d 'wait at most so 
 complete -c dlock -n __dlock_run_needs_name -s E -l conflict-exit-code -x -d 'exit code if the lock is not to be had'
 complete -c dlock -n __dlock_run_needs_name -s o -l close -d 'the command does not inherit the lock'
 complete -c dlock -n __dlock_run_needs_name -s c -l command -x -d 'run by the shell'
+complete -c dlock -n __dlock_run_needs_name -s s -l shared -d 'beside others that hold it shared'
+complete -c dlock -n __dlock_run_needs_name -l sem -x -d 'one of so many permits, instead of a lock'
+complete -c dlock -n __dlock_run_needs_name -l elect -d 'lead in an election, instead of a lock'
 complete -c dlock -n __dlock_run_needs_name -l grace -x -d 'TERM so many seconds before the deadline'
 complete -c dlock -n __dlock_run_has_name -a '(__dlock_run_command)'
