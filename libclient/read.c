@@ -307,12 +307,17 @@ int read_prepare(uint32_t holder, struct dlock *l, struct binding *b, const stru
 
 /* --- Holding --- */
 
-void read_set(struct read_line *line, struct read_hold *h, struct binding *b, uint64_t gate)
+void read_mark(const struct read_line *line, struct binding *b)
 {
 	struct seg_slot *s = binding_slot(b);
 
 	if (!(READ_LOAD(&s->readers) & line->mark))
 		READ_OR(&s->readers, line->mark);
+}
+
+void read_set(struct read_line *line, struct read_hold *h, struct binding *b, uint64_t gate)
+{
+	read_mark(line, b);
 	h->as = cell_of(b->slot, gate);
 	READ_SWAP(h->at, h->as | 1);
 }

@@ -99,6 +99,7 @@ int read_prepare(uint32_t holder, struct dlock *l, struct binding *b, const stru
 		 struct read_hold **ret);
 
 /* Sets the cell of a prepared record, on a word that the caller owns, and makes it a hold; or gives it back unused. */
+void read_mark(const struct read_line *line, struct binding *b);
 void read_set(struct read_line *line, struct read_hold *h, struct binding *b, uint64_t gate);
 void read_hold(struct read_hold *h, struct binding *b, uint64_t number);
 void read_unplace(struct read_hold *h);

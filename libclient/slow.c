@@ -284,7 +284,7 @@ static void wait_ring(struct wait *x, const struct binding *b)
 }
 
 /* W is in the word; now the daemon has to know. */
-static void wait_announce(struct wait *x, const struct binding *b, uint64_t w)
+static void wait_announce(struct wait *x, struct binding *b, uint64_t w)
 {
 	bool ring = false;
 
@@ -292,6 +292,7 @@ static void wait_announce(struct wait *x, const struct binding *b, uint64_t w)
 		seg_bit_set(b->space->base, SEG_WATCH, b->slot);
 		ring = true;
 	}
+	wait_wants(x, b);
 	if (lock_is_free(w) && !(w & LOCK_L)) {
 		seg_bit_set(b->space->base, SEG_WANT, b->slot);
 		ring = true;
@@ -458,6 +459,9 @@ static int wait_on(struct wait *x, struct binding *b)
 			r = wait_try(x, b);
 		if (r != 0)
 			break;
+		r = wait_reads_share(x, b);
+		if (r != 0)
+			break;
 		if (lock_turn(b->word, &x->turn, &w) == LOCK_TAKEN) {
 			wait_hide(x);
 			return wait_taken(x, b, w);
@@ -466,6 +470,8 @@ static int wait_on(struct wait *x, struct binding *b)
 			r = -EBUSY;      /* another was faster between the look and the turn */
 			break;
 		}
+		if ((x->how & WAIT_SHARED) && lock_may_read(w, LOCK_SLOW))
+			continue;
 		if ((x->how & WAIT_UPGRADE) && wait_in_vain(w)) {
 			r = -EDEADLK;
 			break;
@@ -477,7 +483,7 @@ static int wait_on(struct wait *x, struct binding *b)
 	}
 	wait_hide(x);
 	lock_leave(b->word, &x->turn);
-	return r;
+	return r == WAIT_READS ? 0 : r;
 }
 
 static int wait_whole(struct wait *x)

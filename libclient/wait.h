@@ -32,6 +32,8 @@ static inline void cpu_pause(void)
 #endif
 }
 
+#define WAIT_READS 2                     /* it reads */
+
 /* --- wait_shared.c. All return 0, 1: look again, or a negative error --- */
 
 /* The waiter holds the name already, in a way that this wait can only wait for. */
@@ -47,6 +49,8 @@ bool wait_in_vain(uint64_t w);           /* to upgrade: for tokens, while anothe
 /* It owns the word, w, and lets go of it where it returns anything but 0: to read, or to be alone once the readers have left. */
 int wait_reads(struct wait *x, struct binding *b, uint64_t w);
 int wait_readers(struct wait *x, struct binding *b, uint64_t *w);
+int wait_reads_share(struct wait *x, struct binding *b);   /* also WAIT_READS, -EOWNERDEAD: it reads, and owns nothing */
+void wait_wants(const struct wait *x, struct binding *b);  /* for the daemon, should it have to ask for a lease */
 void wait_unread(struct wait *x);        /* the place to read from is given back, where it was not used */
 
 #endif

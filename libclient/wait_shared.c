@@ -136,6 +136,50 @@ int wait_still_read(const struct wait *x, struct binding *b, uint64_t w)
 	return r;
 }
 
+void wait_wants(const struct wait *x, struct binding *b)
+{
+	uint32_t what = x->how & WAIT_SHARED ? WANTS_SHARED : x->how & WAIT_UPGRADE ? WANTS_UPGRADE : WANTS_EXCLUSIVE;
+	struct seg_slot *s = binding_slot(b);
+
+	if (!(READ_LOAD(&s->wants) & what))
+		READ_OR(&s->wants, what);
+}
+
+/* Nobody can own a word of which the node has a share, so no turn comes: whoever may read does. */
+int wait_reads_share(struct wait *x, struct binding *b)
+{
+	struct seg_slot *s = binding_slot(b);
+	struct read_hold *h = x->read;
+	uint64_t gate, number, w;
+	int r;
+
+	if (x->how & WAIT_UPGRADE)
+		return (READ_LOAD(&s->gate) & GATE_UPGRADER) == (b->me & LOCK_OWNER) ? 0 : -EDEADLK;     /* another node's goes first */
+	if (!(x->how & WAIT_SHARED) || !lock_is_share(LOCK_LOAD(b->word)))
+		return 0;
+	r = wait_upgrade_over(x, b);
+	if (r != 0)
+		return r;
+	gate = READ_LOAD(&s->gate);
+	w = LOCK_LOAD(b->word);
+	if ((gate & GATE_LOW) || !lock_may_read(w, LOCK_SLOW))
+		return 0;
+	read_mark(x->line, b);
+	h->as = cell_of(b->slot, gate);
+	if (!read_enter(s, h->at, h->as, gate, x->line->mark, LOCK_SLOW, &number)) {
+		if (read_leave(s, h->at))
+			read_wake(b);
+		return 0;
+	}
+	read_hold(h, b, number);
+	x->read = NULL;
+	if (!deadline_good(b->line)) {
+		read_drop(h);
+		return 1;
+	}
+	return x->l->attr.robust && (w & LOCK_D) ? -EOWNERDEAD : WAIT_READS;
+}
+
 int wait_reads(struct wait *x, struct binding *b, uint64_t w)
 {
 	struct seg_slot *s = binding_slot(b);

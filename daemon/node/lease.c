@@ -18,15 +18,37 @@ static void node_retry_soon(struct node *n)
 
 /* --- what the segment asks for --- */
 
+/* A share is of use only where there are others. */
+static uint32_t wanted_weight(const struct node *n, uint32_t wants)
+{
+	return n->cluster.on && wants == WANTS_SHARED ? 1 : CORE_WEIGHT_ALL;
+}
+
+/* Whoever reads here may go on while all of it is waited for. */
+static void want_all(struct node *n, struct space *s, uint32_t slot)
+{
+	struct ledger_name *rec = name_at(s, slot);
+	bool upgrade = readers_want(s, slot) & WANTS_UPGRADE;
+
+	rec->state = NAME_ASKED;
+	node_give(n, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = rec->ref, .used = rec->count, .held = 1,
+					  .wanted = CORE_WEIGHT_ALL, .upgrade = upgrade });
+}
+
 void node_want(void *arg, struct space *s, uint32_t slot)
 {
 	struct node *n = arg;
 	struct ledger_name *rec = name_at(s, slot);
+
+	if (rec->count && rec->shared) {
+		want_all(n, s, slot);
+		return;
+	}
 	struct node_event ev = { .kind = rec->count ? CORE_EV_REFILL : rec->state == NAME_TRIED ? CORE_EV_CHANGE : CORE_EV_CLAIM,
 				 .ref = rec->ref, .used = rec->count };
 
-	if (ev.kind == CORE_EV_CHANGE)
-		ev.wanted = CORE_WEIGHT_ALL;     /* as before, but in earnest */
+	if (!rec->count)
+		ev.wanted = wanted_weight(n, readers_want(s, slot));     /* where it was tried: in earnest */
 	if (ev.ref == UINT32_MAX && ref_take(n, s, slot, &ev.ref) < 0)
 		return;                  /* the sleeper is watched: it is asked again within 50 ms */
 	rec->state = NAME_ASKED;
@@ -51,8 +73,15 @@ void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool 
 
 void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again)
 {
-	node_give(arg, (struct node_event){ .kind = again ? CORE_EV_CHANGE : CORE_EV_RELEASE, .wanted = again ? CORE_WEIGHT_ALL : 0,
+	uint32_t wanted = again ? wanted_weight(arg, readers_want(s, slot)) : 0;
+
+	node_give(arg, (struct node_event){ .kind = again ? CORE_EV_CHANGE : CORE_EV_RELEASE, .wanted = wanted,
 					    .ref = name_at(s, slot)->ref, .used = used, .died = died });
+}
+
+void node_lowered(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died)
+{
+	node_give(arg, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = name_at(s, slot)->ref, .used = used, .died = died, .held = 1 });
 }
 
 /* --- elections --- */
@@ -207,7 +236,10 @@ void act_name(struct node *n, const struct core_action *a)
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
 		space_ledger_grant(s, slot, &(struct name_grant){ a->name.range.first, a->name.range.count, a->name.number, a->name.lost,
-								  value_of_core(&a->name.value) });
+								  value_of_core(&a->name.value), a->name.weight == 1 });
+		return;
+	case CORE_ACT_CHANGED:
+		space_lowered(s, slot, a->name.range.first, a->name.range.count);
 		return;
 	case CORE_ACT_GRANT:
 		space_granted(s, slot, a->name.lost);
@@ -232,8 +264,10 @@ void act_name(struct node *n, const struct core_action *a)
 		act_refused(n, ref, a->name.error);
 		return;
 	case CORE_ACT_REVOKE:
-		if (!a->name.tries)
-			space_revoke(s, slot);   /* all of it: on this node a lease is exclusive */
+		if (!a->name.tries && a->name.weight == 1)
+			space_revoke_share(s, slot);
+		else if (!a->name.tries)
+			space_revoke(s, slot);
 		else if (!space_revoke_idle(s, slot))
 			node_give(n, (struct node_event){ .kind = CORE_EV_KEEP, .ref = ref });
 		return;
@@ -262,6 +296,15 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 	}
 	if (q->kind == CORE_EV_KEEP)
 		return;                  /* it is kept no more */
+	if (q->kind == CORE_EV_CHANGE && q->held && q->wanted) {
+		space_refused(s, slot);  /* a share is what it stays with */
+		return;
+	}
+	if (q->kind == CORE_EV_CHANGE && q->held) {
+		name_at(s, slot)->revoked = name_at(s, slot)->keeps = 0;
+		space_revoke(s, slot);   /* then all of it goes */
+		return;
+	}
 	if (q->kind == CORE_EV_CHANGE && name_claims(name_at(s, slot))) {
 		name_at(s, slot)->state = NAME_TRIED;    /* still no more than that: who waits is watched */
 		return;

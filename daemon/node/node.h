@@ -61,6 +61,7 @@ struct node_event {
 	bool died;
 	uint32_t held, wanted, limit;    /* CHANGE, CLAIM: totals; limit: CLAIM, RESIZE. CLAIM of a lock: 0, all of it */
 	bool tries;
+	bool upgrade;                    /* CHANGE */
 	bool off;                        /* DRAIN, OBSERVE */
 	uint32_t party;                  /* of the barrier `ref`; both are numbers of rounds.h */
 	/* STORE: what came of it, in one block of memory */
@@ -149,6 +150,7 @@ void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool 
 void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again);
 bool node_observe(void *arg, struct space *s, uint32_t slot, bool on);
 void node_leads(void *arg, struct space *s, uint32_t slot);
+void node_lowered(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
 void node_retry(void *arg);
 void act_name(struct node *n, const struct core_action *a);
 void name_step_failed(struct node *n, const struct node_event *q, int error);

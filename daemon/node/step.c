@@ -217,6 +217,8 @@ static struct core_value value_of_name(const struct node *n, uint32_t ref, enum 
 
 	if (!rec->count || name_kind(ref_space(n, ref), ref_slot(n, ref)) != KIND_LOCK)
 		return none;
+	if (rec->shared && unclear == CORE_VALUE_NONE)
+		return none;             /* nobody here can have left anything */
 	if (!value_left(ref_space(n, ref), ref_slot(n, ref), &v, value_bytes) || v.state == VALUE_LOST)
 		return (struct core_value){ .state = unclear };
 	if (v.state == VALUE_NONE)
@@ -252,6 +254,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->adopt.range = (struct core_range){ rec->first, rec->count };
 		ret->adopt.number = rec->number;
 		ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
+		ret->adopt.weight = rec->shared;
 		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_SEM)
 			sem_event_adopt(n, q->ref, ret);
 		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_POOL)
@@ -284,6 +287,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->change.held = q->held;
 		ret->change.wanted = q->wanted;
 		ret->change.tries = q->tries;
+		ret->change.upgrade = q->upgrade;
 		return;
 	case CORE_EV_KEEP:
 		ret->keep.ref = q->ref;

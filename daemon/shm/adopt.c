@@ -61,6 +61,18 @@ static bool owner_is_real(struct space *s, uint32_t slot, uint32_t client)
 	return s->shm->clients[client] && ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot);
 }
 
+/* Whatever stands there: nobody owns it. What is read goes on. */
+static void adopt_share(struct space *s, uint32_t slot)
+{
+	struct seg_slot *g = seg_slot(s->base, slot);
+	uint64_t was;
+
+	if (!lock_is_share(LOCK_LOAD(&g->word)) || g->bias != name_at(s, slot)->first + name_at(s, slot)->count - 2) {
+		lock_lower(&g->word, &was);
+		name_reopen(s, slot);
+	}
+}
+
 /* A word that says what the ledger cannot confirm loses: closed, and its holder sees ESTALE. */
 static void adopt_word(struct space *s, uint32_t slot)
 {
@@ -76,6 +88,14 @@ static void adopt_word(struct space *s, uint32_t slot)
 	while ((w & LOCK_Y) && !LOCK_CAS(&g->word, &w, w & ~LOCK_Y, __ATOMIC_RELAXED))
 		;
 	w &= ~LOCK_Y;
+	if (n->count && n->shared && lock_is_free(w)) {
+		adopt_share(s, slot);
+		return;
+	}
+	if (lock_is_share(w)) {          /* all of it was on its way from the ledger to the slot */
+		lock_lower(&g->word, &w);
+		w = LOCK_LOAD(&g->word);
+	}
 	bias = n->first - 1 - (COUNT_END - n->count);
 	if (((w & LOCK_L) && left > n->count) ||
 	    (!(w & LOCK_L) && lock_count(w) != 0) || (!lock_is_free(w) && (!n->count || g->bias != bias))) {

@@ -20,7 +20,7 @@
 #include "word.h"
 
 #define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
-#define ROOM_MAX ((UINT32_C(1) << 26) - 1)
+#define ROOM_MAX ((UINT32_C(1) << 23) - 1)
 
 void shm_deadline(struct shm *shm, uint64_t ns, uint64_t ticks)
 {
@@ -137,7 +137,7 @@ static void name_lapse(struct space *s, uint32_t slot)
 	bool claims = name_claims(n);
 
 	word_store(&n->count, 0);
-	n->revoked = 0;
+	n->revoked = n->shared = 0;
 	if (claims)
 		return;
 	if (n->state == NAME_RELEASING) {

@@ -79,7 +79,7 @@ void name_index(struct space *s)
 		if (note_is(s, i))
 			continue;
 		name->opens = 0;
-		name->revoked = 0;
+		name->revoked = name->keeps = name->fresh = 0;
 		name->ref = UINT32_MAX;
 		name->state = name->count ? NAME_LEASED : NAME_IDLE;
 	}
@@ -335,7 +335,7 @@ void name_closed(struct space *s, uint32_t slot)
 	if (name_is_unmended(s, slot))
 		return;
 	was = name_shut(s, slot);
-	name_let_go(s, slot, n->state == NAME_LEASED ? lock_range_used(was, n->count) : 0, was & LOCK_D);
+	name_let_go(s, slot, n->state == NAME_LEASED ? n->shared ? n->count : lock_range_used(was, n->count) : 0, was & LOCK_D);
 	/* NAME_RETURNED, and one that asks for more tokens: the answer comes, finds nobody, and the lease is given back then. */
 }
 
@@ -387,8 +387,27 @@ uint64_t name_token(const struct space *s, uint32_t slot)
 
 	if (!n->count)
 		return 0;
+	if (n->shared)
+		return n->first + n->count - 1;
 	used = lock_range_used(LOCK_LOAD(&seg_slot(s->base, slot)->word), n->count);
 	return used ? n->first + used - 1 : 0;
+}
+
+/*
+ * A share that becomes more may be read all the while, so what a successor may find in the midst is less of it, and never
+ * nothing; and so it is when all becomes a share.
+ */
+static void ledger_range(struct ledger_name *n, uint64_t first, uint64_t count, uint64_t number, bool shared)
+{
+	bool goes_on = n->count && (n->shared || shared);
+
+	if (shared)
+		n->shared = 1;
+	word_store(&n->count, goes_on ? 1 : 0);
+	word_store(&n->first, first);
+	word_store(&n->number, number);
+	word_store(&n->count, count);
+	n->shared = shared;
 }
 
 /* Once the ledger has it, only the word knows that a former holder died: the word first. */
@@ -400,10 +419,30 @@ void space_ledger_grant(struct space *s, uint32_t slot, const struct name_grant 
 		FAULT_AROUND(__atomic_fetch_or(&seg_slot(s->base, slot)->word, LOCK_D, __ATOMIC_RELEASE));
 	if (!n->count && name_kind(s, slot) == KIND_LOCK)
 		value_granted(s, slot, &g->value, g->first);
-	word_store(&n->count, 0);
-	word_store(&n->first, g->first);
-	word_store(&n->number, g->number);
-	word_store(&n->count, g->count);
+	ledger_range(n, g->first, g->count, g->number, g->shared);
+}
+
+/* All readers have the last token of the range. */
+void name_reopen(struct space *s, uint32_t slot)
+{
+	const struct ledger_name *n = name_at(s, slot);
+	struct seg_slot *g = seg_slot(s->base, slot);
+
+	readers_granted(s, slot);
+	word_store(&g->bias, n->first + n->count - 2);
+	for (int tries = 0; tries < 100 && !lock_share(&g->word); tries++)
+		name_shut(s, slot);
+}
+
+void space_lowered(struct space *s, uint32_t slot, uint64_t first, uint64_t count)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	ledger_range(n, first, count, n->number, true);
+	n->state = NAME_LEASED;
+	n->revoked = n->keeps = n->fresh = 0;
+	if (!s->broken)
+		name_reopen(s, slot);
 }
 
 void space_granted(struct space *s, uint32_t slot, bool lost)
@@ -424,6 +463,13 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	/* A client may have scribbled the word open meanwhile; the range is given to a closed one. */
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
+	n->fresh = n->shared && name_awaited(s, slot);
+	if (n->shared) {
+		name_reopen(s, slot);
+		shm_tell(s->shm, "grant", s, slot, 0, n->first, NULL);
+		conn_kept(s->shm, s, slot);
+		return;
+	}
 	readers_granted(s, slot);
 	word_store(&g->bias, n->first - 1 - (COUNT_END - n->count));
 	/* The last ones of the range, where it may not have all: their counts are those of a whole one. */
@@ -439,6 +485,8 @@ void space_refused(struct space *s, uint32_t slot)
 
 	n->state = n->count ? NAME_LEASED : NAME_IDLE;
 	conn_kept(s->shm, s, slot);
+	if (n->count && n->shared && !s->broken)
+		upgrade_over(s, slot, (uint32_t)(READ_LOAD(&seg_slot(s->base, slot)->gate) & GATE_UPGRADER));
 	if (n->opens || name_is_unmended(s, slot))
 		return;
 	name_take_out(s, slot);
@@ -455,6 +503,7 @@ void space_ledger_release(struct space *s, uint32_t slot)
 	if (name_kind(s, slot) == KIND_ELECT)
 		elect_given(s, slot);
 	word_store(&n->count, 0);
+	n->shared = 0;
 	/* That the last holder died went with it. While the ledger has the lease, it might have to go again. */
 	if (n->state == NAME_RETURNED && !s->broken)
 		FAULT_AROUND(__atomic_fetch_and(&seg_slot(s->base, slot)->word, ~LOCK_D, __ATOMIC_RELAXED));

@@ -142,6 +142,11 @@ bool readers_inside_now(const struct space *s, uint32_t slot)
 	return readers_inside(s->base, g, cell_of(slot, READ_LOAD(&g->gate)), s->lines_used, NULL);
 }
 
+uint32_t readers_want(struct space *s, uint32_t slot)
+{
+	return __atomic_exchange_n(&seg_slot(s->base, slot)->wants, 0, __ATOMIC_SEQ_CST);
+}
+
 /* Y is set before. Whoever leaves after this look rings. */
 bool readers_drained(struct space *s, uint32_t slot)
 {
@@ -220,6 +225,7 @@ void upgrade_over(struct space *s, uint32_t slot, uint32_t client)
 	} while (!LOCK_CAS(&g->gate, &gate, gate & ~GATE_LOW, __ATOMIC_SEQ_CST));
 	READ_AND(&g->drain, ~(uint32_t)DRAIN_ASIDE);
 	READ_WAKE(&g->drain);
+	LOCK_WAKE(&g->word, INT_MAX, LOCK_CLASS_ANY);     /* it may wait there, and not know it yet */
 }
 
 void readers_each(struct space *s, uint32_t only, void (*fn)(struct space *s, uint32_t slot, uint32_t client, void *arg),

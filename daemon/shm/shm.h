@@ -92,6 +92,8 @@ struct shm_ops {
 	/* After shm_loss(): all those have ended who were to. */
 	void (*loss_done)(void *arg);
 	void (*event)(void *arg, const struct shm_event *ev);
+	/* After space_revoke_share(): the word is closed, and is read; a share is kept, with the last token used. Answer with space_lowered(). */
+	void (*lowered)(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
 	/* There is no lease, and it would be of use if nobody else uses it; want() may follow before the answer. Answered as want(). */
 	void (*try)(void *arg, struct space *s, uint32_t slot);
 	void (*barrier)(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
@@ -331,6 +333,7 @@ struct name_grant {
 	uint64_t first, count, number;   /* tokens; of the claim */
 	bool lost;                       /* a former holder died, or was lost */
 	struct shm_value value;          /* left behind by other nodes; heeded where the node held nothing of the name before */
+	bool shared;                     /* a share of a lock */
 };
 
 struct name_text name_text(const struct space *s, uint32_t slot);
@@ -346,6 +349,7 @@ void name_closed(struct space *s, uint32_t slot);  /* one client less */
 bool name_soon(struct space *s, uint32_t slot);    /* a client means to take it: true, if a lease may come in a moment */
 void name_unclaim(struct space *s, uint32_t slot); /* nobody waits for it any more: its place in the queue is given up */
 void name_abandoned(struct space *s, uint32_t slot);       /* idle: it goes, where nobody has it open */
+void name_reopen(struct space *s, uint32_t slot);  /* a share, for readers; the word is closed */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
 bool name_awaited(const struct space *s, uint32_t slot);         /* somebody sleeps on it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
@@ -353,6 +357,7 @@ uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one 
 void space_ledger_grant(struct space *s, uint32_t slot, const struct name_grant *g);
 /* Opens the word on the ledger's range. lost: nobody knows what the last holder left behind; robust takers are told. */
 void space_granted(struct space *s, uint32_t slot, bool lost);
+void space_lowered(struct space *s, uint32_t slot, uint64_t first, uint64_t count);
 void space_refused(struct space *s, uint32_t slot);        /* the waiters ask again */
 void space_ledger_release(struct space *s, uint32_t slot);
 void space_forget(struct space *s, uint32_t slot);
@@ -392,6 +397,7 @@ void elects_free(struct space *s);
 
 void yields_init(struct space *s);
 void yields_done(struct space *s);
+void space_revoke_share(struct space *s, uint32_t slot);   /* the same, or ops.lowered where it is read: a share may be kept */
 void space_revoke(struct space *s, uint32_t slot);         /* answered by ops.yielded, now or soon; nothing, where nothing is leased */
 bool space_revoke_idle(struct space *s, uint32_t slot);    /* likewise, and now; false: it is in use, and stays */
 void yield_look(struct space *s, uint32_t slot);           /* its word may have become free */
@@ -504,6 +510,7 @@ int reader_line(struct client *c, struct space *s, uint32_t *ret_line);  /* -ENO
 void readers_forget(struct shm *shm, uint32_t client);     /* it is dead: what it read is not read any more */
 bool readers_inside_now(const struct space *s, uint32_t slot);
 unsigned readers_cost(const struct space *s, uint32_t slot);       /* of looking for them, beyond a look at the word: in such looks */
+uint32_t readers_want(struct space *s, uint32_t slot);     /* who has gone to sleep since the last call: enum wants */
 bool readers_drained(struct space *s, uint32_t slot);      /* false: whoever is the last to leave rings */
 /*
  * w: the word, which has not moved for two looks. An owner who is not inside, and has nobody to wait for, is stopped: he is passed over. Returns

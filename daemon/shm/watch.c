@@ -99,6 +99,8 @@ static void want_tokens(struct space *s, uint32_t slot)
 		return;
 	}
 	w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+	if (lock_is_share(w) && !(READ_LOAD(&seg_slot(s->base, slot)->wants) & (WANTS_EXCLUSIVE | WANTS_UPGRADE)))
+		return;                  /* whoever only reads has all he needs */
 	if (!lock_is_free(w) || (w & LOCK_L))
 		return;                  /* whoever owns it now: the next who needs tokens asks again */
 	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_TRIED || name_at(s, slot)->state == NAME_LEASED) {

@@ -18,6 +18,7 @@
 #include "shm.h"
 #include "word.h"
 
+#define SHARE_SPAN (2 * NSEC_PER_MSEC)   /* a share is used before it goes again */
 #define LOOK_SPAN (10 * NSEC_PER_MSEC)
 #define LOOKS_MAX 512                    /* at once */
 #define LOOKS_PAUSE (NSEC_PER_MSEC / 2)
@@ -55,12 +56,26 @@ static nsec_t burst_look(const struct space *s)
 static void yield_give(struct space *s, uint32_t slot, uint64_t was)
 {
 	struct ledger_name *n = name_at(s, slot);
-	uint64_t used = n->state == NAME_ASKED ? n->count : lock_range_used(was, n->count);
+	uint64_t used = n->state == NAME_ASKED || n->shared ? n->count : lock_range_used(was, n->count);
 	bool again = name_awaited(s, slot);      /* whoever waits here claims anew, behind the others */
 
 	n->state = NAME_RETURNED;
 	n->revoked = again;
+	n->keeps = n->fresh = 0;
 	s->shm->ops.yielded(s->shm->ops.arg, s, slot, used, was & LOCK_D, again);
+}
+
+/* It is read, and others want to read it: those who do here need not leave. They keep the last token, which has to be left for that. */
+static bool yield_lower(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	uint64_t *word = &seg_slot(s->base, slot)->word, was = LOCK_LOAD(word), used;
+
+	if (!n->keeps || n->shared || n->state != NAME_LEASED || !(was & LOCK_R) || !(was & LOCK_L) || !lock_lower(word, &was))
+		return false;
+	used = lock_range_used(was, n->count);
+	s->shm->ops.lowered(s->shm->ops.arg, s, slot, used < n->count ? used + 1 : used, was & LOCK_D);
+	return true;
 }
 
 /* Gives it back, or makes its owner ring. Returns whether it has been given back. */
@@ -68,6 +83,8 @@ static bool yield_try(struct space *s, uint32_t slot)
 {
 	uint64_t *word = &seg_slot(s->base, slot)->word, was, seen;
 
+	if (yield_lower(s, slot))
+		return true;
 	for (;;) {
 		if (lock_close(word, 0, &was))
 			break;
@@ -89,6 +106,8 @@ static bool burst_over(const struct space *s, const struct yield *y)
 
 	if (!y->until || loop_now(s->shm->loop) >= y->until)
 		return true;
+	if (name_at(s, y->slot)->shared)
+		return false;
 	if (y->promised)
 		return !lock_is_promised(w);
 	return !(w & LOCK_W) || lock_count(w) - lock_count(y->from) >= s->shm->burst.count;
@@ -170,20 +189,23 @@ static bool yield_is_fresh(const struct space *s, uint32_t slot, uint64_t w)
 	return lock_is_free(w) && (w & LOCK_L) && (w & LOCK_K) && !name_awaited(s, slot);
 }
 
-void space_revoke(struct space *s, uint32_t slot)
+static void yield_begin(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
 	const struct shm_burst *burst = &s->shm->burst;
 	struct yield y = { .slot = slot, .first = n->first };
 
 	if (s->broken || !n->count || n->revoked || (n->state != NAME_LEASED && n->state != NAME_ASKED))
-		return;
+		return;                  /* on its way already */
 	n->revoked = 1;
 	hint_ring_lost(s->shm, s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER));
 	hint_ring_readers(s->shm, s, slot);
 	y.from = LOCK_LOAD(&seg_slot(s->base, slot)->word);
 	if ((y.from & LOCK_W) && (y.from & LOCK_L) && burst->count && burst->span && !yield_is_fresh(s, slot, y.from)) {
 		y.until = loop_now(s->shm->loop) + burst->span;
+	} else if (n->shared && n->fresh) {
+		y.until = loop_now(s->shm->loop) + SHARE_SPAN;
+		n->fresh = 0;
 	} else if (lock_promise(&seg_slot(s->base, slot)->word)) {
 		y.promised = true;
 		y.until = loop_now(s->shm->loop) + LOOK_SPAN;
@@ -191,6 +213,22 @@ void space_revoke(struct space *s, uint32_t slot)
 		return;
 	}
 	yield_add(s, &y);
+}
+
+void space_revoke(struct space *s, uint32_t slot)
+{
+	name_at(s, slot)->keeps = 0;     /* whatever was said before */
+	yield_begin(s, slot);
+}
+
+void space_revoke_share(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+
+	if (n->shared)
+		return;
+	n->keeps = !n->revoked;
+	yield_begin(s, slot);
 }
 
 /* Another node would take it if nobody here uses it. */

@@ -74,6 +74,8 @@
  *   mend (consistent)  client    identity of the hold, D    !D                       relaxed
  *   grant              daemon    free !L                    count = 2^40 - n, !K !H !S !Y; W: K  release
  *                                                           R: count + 1
+ *   share              daemon    free !L                    R, count = 1, !K !H !S !Y; wakes all  release
+ *   lower              daemon    free                       count = 0, !Y            acquire
  *   close              daemon    free !R; no readers: Y !K  count = 0, !Y !R         acquire
  *   yield              daemon    held, R                    Y, !K                    seq_cst
  *   promise            daemon    free L K                   Y                        relaxed
@@ -111,6 +113,12 @@
 /* What sends a taker the long way. Robust handles add LOCK_D. */
 #define LOCK_SLOW       (LOCK_OWNER | LOCK_MODE | LOCK_S | LOCK_Y | LOCK_L)
 
+/*
+ * Where the node has only a share of the lock, as other nodes have, the word is closed but for readers: R with a count of 1, and
+ * nobody can own it.
+ */
+#define LOCK_SHARE      (LOCK_R | LOCK_ONE)
+
 /* Futex bitset classes. */
 #define LOCK_CLASS_WAITER 1u
 #define LOCK_CLASS_HEIR   2u
@@ -139,6 +147,17 @@ static inline bool lock_is_free(uint64_t w)
 static inline uint64_t lock_count(uint64_t w)
 {
 	return w >> LOCK_COUNT_SHIFT;
+}
+
+/* May a reader come in? slow: LOCK_SLOW, with D for robust handles. */
+static inline bool lock_may_read(uint64_t w, uint64_t slow)
+{
+	return (w & slow) == (LOCK_L | LOCK_R) || (w & (slow | LOCK_COUNT)) == LOCK_SHARE;
+}
+
+static inline bool lock_is_share(uint64_t w)
+{
+	return (w & (LOCK_OWNER | LOCK_MODE | LOCK_COUNT)) == LOCK_SHARE;
 }
 
 /* The count of a fresh range of n tokens, in place. n: 1 .. 2^39. */
@@ -450,6 +469,32 @@ static inline bool lock_grant(uint64_t *word, uint64_t n)
 			lock_wake(word, g);
 		return true;
 	}
+}
+
+/* The daemon lets readers, and nobody else, into a word that is free and closed. The bias must be in place before. Wakes all. */
+static inline bool lock_share(uint64_t *word)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	do {
+		if (!lock_is_free(w) || (w & LOCK_L))
+			return false;
+	} while (!LOCK_CAS(word, &w, LOCK_SHARE | (w & (LOCK_W | LOCK_D)), __ATOMIC_RELEASE));
+	LOCK_WAKE(word, INT_MAX, LOCK_CLASS_ANY);
+	return true;
+}
+
+/* The daemon closes a word that nobody owns; whoever reads may go on. true: *ret_was is what it was. */
+static inline bool lock_lower(uint64_t *word, uint64_t *ret_was)
+{
+	uint64_t w = LOCK_LOAD(word);
+
+	do {
+		if (!lock_is_free(w))
+			return false;
+	} while (!LOCK_CAS(word, &w, w & ~(LOCK_COUNT | LOCK_Y), __ATOMIC_ACQUIRE));
+	*ret_was = w;
+	return true;
 }
 
 /*

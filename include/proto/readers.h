@@ -13,11 +13,12 @@
  * What must hold, and who keeps it (tests/model steps these functions together with those of lockword.h):
  *
  *   a reader      finds its line marked in `readers`, sets its cell, then looks at the word (read_enter). It is inside if that has
- *                 L and R, and no owner, Y or S, and the gate is as it was before. Else it empties the cell again.
+ *                 L and R, or is a share (lockword.h), and no owner, Y or S, and the gate is as it was before. Else it empties
+ *                 the cell again.
  *   an owner      of a word with R has it first, then looks at the cells of the lines that are marked
  *                 (readers_inside). Each of both has a full barrier in between, so one sees the other.
- *   the mark      is made by a reader that owns the word, or by nobody; the daemon alone takes marks away, where the word
- *                 is closed. So the lines of all who are inside are marked.
+ *   the mark      is made before the cell is set. Only the daemon takes marks away, where it begins an era; whoever has been
+ *                 stopped and makes one later has marked too much.
  *   leaving       empties the cell, then looks at `drain`. Who waits sets its bit there, then looks at the cells. Only who waits
  *                 has a barrier in between, but one for all processors. Who
  *                 empties it and is stopped before the wake costs a look of the waiting, every 10 ms.
@@ -122,7 +123,7 @@ static inline bool read_enter(struct seg_slot *s, uint64_t *cell, uint64_t as, u
 		return false;            /* before the word: an owner of later is to see a mark that another line made */
 	READ_SWAP(cell, as | 1);
 	w = READ_LOAD(&s->word);
-	if ((w & slow) != (LOCK_L | LOCK_R))
+	if (!lock_may_read(w, slow))
 		return false;
 	bias = READ_LOAD(&s->bias);
 	if (READ_LOAD(&s->gate) != gate)

@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Readers on two nodes at a time, and writers among them.
+
+. "${srctree:?}/tests/e2e/nodes.sh"
+
+configure 1 one 3s
+configure 2 two 3s
+etcd_start
+start 1
+start 2
+until_true 20 there 1 2 && until_true 20 there 2 2
+ok $? 'two nodes are there'
+
+# held NODE FILE NAME OPTIONS...: holds until the file is there
+held() { on "$1" run "${@:4}" "$3" -c "echo \$DLOCK_TOKEN >$dir/$2.in; until [ -e $dir/$2.out ]; do sleep 0.02; done" & }
+in_there() { until_true 10 test -s "$dir/$1.in"; }
+let_go() { touch "$dir/$1.out"; }
+token_of() { cat "$dir/$1.in"; }
+
+held 1 a r -s
+in_there a
+ok $? 'one reads on the first node'
+on 2 run -s -w 5 r true
+ok $? 'another on the second beside it'
+held 2 b r -s
+in_there b && on 1 run -s -w 5 r true && on 2 run -s -w 5 r true
+ok $? 'both read at once, and others come and go'
+! on 1 run -w 0.3 r true && ! on 2 run -w 0.3 r true && ! on 1 run -n r true
+ok $? 'nobody writes meanwhile'
+held 1 w r
+sleep 0.3
+[ ! -e "$dir/w.in" ] && let_go b && sleep 0.3 && [ ! -e "$dir/w.in" ] && let_go a && in_there w
+ok $? 'a writer comes when the readers of both nodes have left'
+! on 2 run -s -w 0.3 r true && ! on 1 run -s -n r true
+ok $? 'and none reads beside it'
+held 2 c r -s
+held 1 d r -s
+sleep 0.2
+let_go w
+in_there c && in_there d
+ok $? 'after it they read on both nodes'
+[ "$(token_of a)" -lt "$(token_of w)" ] && [ "$(token_of w)" -lt "$(token_of c)" ] && [ "$(token_of w)" -lt "$(token_of d)" ]
+ok $? 'tokens: reader, writer, readers'
+let_go c
+let_go d
+wait $(jobs -p | grep -v -e "^${daemon[1]}$" -e "^${daemon[2]}$" -e "^$etcd$") 2>/dev/null
+
+# A value that writers raise, and readers find whole.
+echo 0 >"$dir/x"
+echo 0 >"$dir/y"
+crowd() {        # crowd NODE
+	for i in $(seq 12); do
+		on "$1" run m -c "n=\$(cat $dir/x); echo \$((n + 1)) >$dir/x; sleep 0.01; echo \$((n + 1)) >$dir/y" || echo w >>"$dir/wrong"
+		on "$1" run -s m -c "n=\$(cat $dir/x); sleep 0.01; [ \$(cat $dir/y) = \$n ] && [ \$(cat $dir/x) = \$n ]" || echo r >>"$dir/wrong"
+	done
+}
+crowd 1 & one=$!
+crowd 2 & two=$!
+crowd 1 & three=$!
+wait $one $two $three
+[ ! -e "$dir/wrong" ] && [ "$(cat "$dir/x")" = 36 ]
+ok $? 'writers and readers of both nodes, 36 of each'
+
+held 1 e k -s
+in_there e
+kill -KILL "${daemon[1]}"
+on 2 run -s -w 1 k true
+start 1
+until_true 10 on 1 run y true && on 2 run -s -w 5 k true && ! on 2 run -w 0.3 k true && let_go e && on 2 run -w 5 k true
+ok $? 'a daemon comes back: what was read is read'
+
+echo "1..$n"
+exit $failed
