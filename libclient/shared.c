@@ -71,6 +71,8 @@ static int upgrade(struct dlock *l, bool try)
 	if (r < 0)
 		return -r;
 	r = slow_upgrade(l, h, try);
+	if (!thread_serial())
+		return ESTALE;           /* the child of a handler: it is the parent who upgrades */
 	if (r == 0 || r == -EOWNERDEAD)
 		read_drop(h);
 	upgrade_end(b, era);

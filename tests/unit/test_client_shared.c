@@ -5,6 +5,10 @@
  */
 #include "client_rig.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "proto/futex.h"
 #include "proto/readers.h"
 
@@ -134,6 +138,56 @@ static void upgrade_of_another_era(void **state)
 	ok(dlock_close(reader));
 }
 
+/* --- A handler forks while the thread upgrades: in the child it is over, in the parent it is not --- */
+
+static volatile pid_t child;
+
+static void fork_now(int signo)
+{
+	(void)signo;
+	child = fork();
+}
+
+static int upgrade_or_end(void *l)
+{
+	int r = dlock_wait_shared(l);
+
+	if (r == 0)
+		r = dlock_upgrade(l);
+	if (child == 0)
+		_exit(r == ESTALE ? 0 : 1);
+	return r ? r : dlock_post(l);
+}
+
+static void upgrade_is_not_the_childs(void **state)
+{
+	struct sigaction act = { .sa_handler = fork_now }, was;
+	struct rig_thread t;
+	int status;
+	uint64_t w;
+
+	(void)state;
+	begin(0);
+	child = -1;
+	ok(sigaction(SIGUSR1, &act, &was));
+	ok(dlock_wait_shared(reader));           /* it waits for us */
+	rig_spawn(&t, upgrade_or_end, reader);
+	while (!(READ_LOAD(&slot->drain) & DRAIN_OWNER))
+		nap_ms(1);
+	w = READ_LOAD(&slot->gate);
+	pthread_kill(t.id, SIGUSR1);
+	while (child <= 0)
+		nap_ms(1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(READ_LOAD(&slot->gate), w);
+	fails(EDEADLK, dlock_upgrade(reader));
+	ok(dlock_post(reader));
+	ok(rig_join(&t));
+	ok(sigaction(SIGUSR1, &was, NULL));
+	ok(dlock_close(reader));
+}
+
 /* Another node waits for all who read, and the tokens are used up: none will come before we give back what we have. */
 static void upgrade_without_tokens(void **state)
 {
@@ -231,6 +285,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		test(upgrade_of_what_was_lost),
 		test(upgrade_of_another_era),
+		test(upgrade_is_not_the_childs),
 		test(upgrade_without_tokens),
 		test(who_stands_aside_wakes_the_upgrade),
 		test(threads_of_the_process),
