@@ -153,8 +153,12 @@ int wait_reads_share(struct wait *x, struct binding *b)
 	uint64_t gate, number, w;
 	int r;
 
-	if (x->how & WAIT_UPGRADE)
+	if (x->how & WAIT_UPGRADE) {
+		r = wait_still_reads(x, b);
+		if (r < 0)
+			return r;        /* and then the gate is not about this */
 		return (READ_LOAD(&s->gate) & GATE_UPGRADER) == (b->me & LOCK_OWNER) ? 0 : -EDEADLK;     /* another node's goes first */
+	}
 	if (!(x->how & WAIT_SHARED) || !lock_is_share(LOCK_LOAD(b->word)))
 		return 0;
 	r = wait_upgrade_over(x, b);
