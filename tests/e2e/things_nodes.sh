@@ -8,6 +8,7 @@
 ttl=3 tool=${O:?}/tests/e2e/thing_tool
 
 use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$tool" "${@:2}"; }
+bg() { DLOCK_RUN_DIR=$dir/$1/run "$tool" "${@:2}" & bg=$!; }       # the tool's own process
 all_there() { there "$1" 3; }
 
 # ended PID SECONDS: within that time, and well.
@@ -48,8 +49,8 @@ ok $? "removed"
 # --- latches ---
 
 use 1 latch-open door 6
-use 2 latch-wait door & a=$!
-use 3 latch-wait door & b=$!
+bg 2 latch-wait door; a=$bg
+bg 3 latch-wait door; b=$bg
 use 1 latch-count door 1 2 && use 2 latch-count door 1 2 && use 3 latch-count door 1 1
 sleep 0.3
 kill -0 $a && kill -0 $b
@@ -65,8 +66,8 @@ for i in 1 2 3; do for k in 1 2; do use $i latch-count many 1 40 & pids="$pids $
 wait $pids
 [ "$(use 2 latch-value many)" = $((100000 - 240)) ]
 ok $? "six processes on three nodes count down 240 times, each counted once"
-use 1 latch-wait many & a=$!
-use 2 latch-wait many & b=$!
+bg 1 latch-wait many; a=$bg
+bg 2 latch-wait many; b=$bg
 sleep 0.3
 use 3 latch-unlink many
 until_true 5 eval "! kill -0 $a 2>/dev/null && ! kill -0 $b 2>/dev/null" && wait $a
@@ -76,7 +77,8 @@ ok $? "unlinked on one node it is gone on all"
 # --- conditions ---
 
 waiter() {       # waiter NODE NAME KEY: in $w
-	use "$1" cond-wait "$2" "$dir/ready.$3" & w=$!
+	bg "$1" cond-wait "$2" "$dir/ready.$3"
+	w=$bg
 	until_true 10 test -e "$dir/ready.$3"
 }
 waiter 1 room a; a=$w
@@ -105,10 +107,10 @@ ok $? "... each above the last"
 # --- etcd does not answer ---
 
 use 1 latch-open slow 100
-use 1 ids orders 192000 >"$dir/ids.1" & a=$!
+bg 1 ids orders 192000 >"$dir/ids.1"; a=$bg
 sleep 0.3
 kill -STOP $etcd
-use 2 latch-count slow 1 3 & b=$!
+bg 2 latch-count slow 1 3; b=$bg
 on 3 put during x 2>"$dir/err" & c=$!
 sleep 1.2
 kill -0 $a && kill -0 $b
@@ -127,7 +129,7 @@ ok $? "all are still there, or again"
 
 waiter 1 last f; a=$w
 waiter 2 last g; b=$w
-use 1 ids lasting 1000000000 >"$dir/ids.1" & c=$!
+bg 1 ids lasting 1000000000 >"$dir/ids.1"; c=$bg
 until_true 10 test -s "$dir/ids.1"
 kill -KILL ${daemon[1]} $a $c
 wait ${daemon[1]} $a $c 2>/dev/null
@@ -146,7 +148,7 @@ ok $? "the node comes back; no id is given out twice"
 
 # --- a node lapses ---
 
-use 2 ids lapse 640000 >"$dir/ids.2" & a=$!
+bg 2 ids lapse 640000 >"$dir/ids.2"; a=$bg
 waiter 2 lapsed e; b=$w
 sleep 0.3
 kill -STOP ${daemon[2]}
