@@ -246,7 +246,7 @@ static bool held_elsewhere(const struct wait *x, const struct binding *b)
 /* --- Sleeping --- */
 
 /* For those who look: this thread waits. Without a free cell it waits unseen. */
-static void wait_show(struct wait *x, const struct binding *b)
+void wait_show(struct wait *x, const struct binding *b)
 {
 	struct seg_cell *cells = seg_cells(b->space->base, (uint32_t)(b->me & LOCK_OWNER));
 	uint32_t tid = (uint32_t)syscall(SYS_gettid);
@@ -266,7 +266,7 @@ static void wait_show(struct wait *x, const struct binding *b)
 	}
 }
 
-static void wait_hide(struct wait *x)
+void wait_hide(struct wait *x)
 {
 	if (x->cell)
 		__atomic_store_n(&x->cell->slot_plus_one, 0, __ATOMIC_RELEASE);
@@ -501,6 +501,7 @@ static int wait_whole(struct wait *x)
 		if (r == 0)
 			r = wait_on(x, b);
 	} while (r == 1);
+	wait_hide(x);
 	wait_unread(x);
 	wait_exit(x);
 	if (r == -EALREADY)

@@ -32,6 +32,11 @@ static inline void cpu_pause(void)
 #endif
 }
 
+/* --- slow.c: for those who look --- */
+
+void wait_show(struct wait *x, const struct binding *b);
+void wait_hide(struct wait *x);
+
 #define WAIT_READS 2                     /* it reads */
 
 /* --- wait_shared.c. All return 0, 1: look again, or a negative error --- */

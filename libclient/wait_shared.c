@@ -86,9 +86,13 @@ static int drain_sleep(struct wait *x, struct binding *b, uint32_t was)
 {
 	struct timespec abs = limit_timespec(limit_slice(&x->limit, LOOK_NS));
 
+	if (!x->cell)
+		wait_show(x, b);
 	futex_wait_class(&binding_slot(b)->drain, was, LOCK_CLASS_ANY, x->limit.clock, &abs);
-	if (!thread_serial())
-		return 1;                /* a child now: nothing of this is its own */
+	if (!thread_serial()) {          /* a child now: nothing of this is its own */
+		x->cell = NULL;
+		return 1;
+	}
 	return limit_over(&x->limit);
 }
 

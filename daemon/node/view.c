@@ -199,7 +199,40 @@ static bool q_small(enum kind kind)
 	return kind == KIND_LATCH || kind == KIND_COND || kind == KIND_ID;
 }
 
-static void show_name(const struct node *n, const struct space *s, uint32_t slot, struct waitings *w,
+/* --- who reads --- */
+
+struct readings {
+	const struct node *n;
+	struct waitings *w;
+	struct party parties[QUERY_READERS_MAX];
+	struct query_party readers[QUERY_READERS_MAX];
+	size_t n_readers, n_reading;
+};
+
+static void add_reader(struct space *s, uint32_t slot, uint32_t client, void *arg)
+{
+	struct readings *r = arg;
+	struct party *p = &r->parties[r->n_readers];
+
+	(void)s, (void)slot;
+	r->n_reading++;
+	if (r->n_readers < QUERY_READERS_MAX && party_of(r->n, client, &r->w->lookups, p))
+		r->readers[r->n_readers++] = p->q;
+}
+
+static void show_readers(struct space *s, uint32_t slot, uint64_t word, struct readings *r, struct query_name *q)
+{
+	if (!(word & LOCK_R))
+		return;
+	readers_each(s, slot, add_reader, r);
+	q->readers = r->readers;
+	q->n_readers = r->n_readers;
+	q->n_reading = r->n_reading;
+	if (r->n_reading && !(word & LOCK_EXCLUSIVE))
+		q->state = "shared";     /* an owner who is not inside waits for them */
+}
+
+static void show_name(const struct node *n, struct space *s, uint32_t slot, struct waitings *w,
 		      query_name_fn fn, void *ctx)
 {
 	size_t first = waitings_from(w, slot), end = waitings_from(w, (uint64_t)slot + 1);
@@ -210,6 +243,7 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	char name[ATTACH_NAME_MAX + 1];
 	char said[VALUE_MAX + 1];
 	struct party holder;
+	struct readings readings = { .n = n, .w = w };
 	struct query_party *waiters = room ? calloc(room, sizeof *waiters) : NULL;
 	struct party *parties = room ? calloc(room, sizeof *parties) : NULL;
 	struct query_name q = { .space = s->name, .name = name, .kind = kind_text(name_kind(s, slot)), .n_waiting = end - first };
@@ -220,7 +254,8 @@ static void show_name(const struct node *n, const struct space *s, uint32_t slot
 	q.master = master_of(n, s, slot, name);
 	q.owner_died = word & LOCK_D;
 	q.state = !rec->count ? "unleased" : lock_is_free(word) ? "free" : "held";
-	if (!lock_is_free(word) && party_of(n, (uint32_t)(word & LOCK_OWNER), &w->lookups, &holder)) {
+	show_readers(s, slot, word, &readings, &q);
+	if ((word & LOCK_EXCLUSIVE) && party_of(n, (uint32_t)(word & LOCK_OWNER), &w->lookups, &holder)) {
 		holder.q.token = q.token;
 		q.holder = &holder.q;
 	}

@@ -264,6 +264,10 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	put_known(&b, "token", name->token);
 	if (name->holder)
 		put(&b, "holder", format_party(name->holder));
+	if (name->n_reading) {
+		put(&b, "readers", format_waiters(name->readers, name->n_readers));
+		put_number(&b, "readerCount", name->n_reading);
+	}
 	put(&b, "waiters", format_waiters(name->waiters, name->n_waiters < max ? name->n_waiters : max));
 	put_number(&b, "waiterCount",
 		   name->n_waiting > name->n_waiters ? name->n_waiting : name->n_waiters);

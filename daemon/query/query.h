@@ -92,14 +92,18 @@ struct query_party {
 	uint64_t since_ms;               /* waiting for so long; 0 for holders */
 };
 
+#define QUERY_READERS_MAX 16
+
 struct query_name {
 	const char *space, *name, *kind; /* "lock" */
-	const char *state;               /* "free", "held", "unleased" (no lease yet) */
+	const char *state;               /* "free", "held", "shared", "unleased" (no lease yet) */
 	const char *master;              /* the node that grants it; NULL: not known, or this node is alone */
 	bool owner_died;                 /* the next robust holder is told */
 	uint32_t opens;                  /* processes of this node that have it open */
 	uint64_t token;                  /* the last one given out */
 	const struct query_party *holder;           /* NULL: none */
+	const struct query_party *readers;          /* who holds it shared, on this node; QUERY_READERS_MAX are enough */
+	size_t n_readers, n_reading;                /* n_reading: how many there are */
 	const struct query_party *waiters;          /* in the order of their coming */
 	size_t n_waiters;                           /* QUERY_WAITERS_MAX are enough */
 	size_t n_waiting;                           /* how many there are, where that is more than n_waiters */

@@ -47,7 +47,28 @@ static void add_state(struct table *t, struct json_object *name)
 	if (field_flag(name, "ownerDied"))
 		table_add(t, field(name, "holder") ? "held, unmended" : "owner died", COLOUR_BAD);
 	else
-		table_add(t, state, strcmp(state, "held") == 0 ? COLOUR_GOOD : COLOUR_DIM);
+		table_add(t, state, strcmp(state, "held") == 0 || strcmp(state, "shared") == 0 ? COLOUR_GOOD : COLOUR_DIM);
+}
+
+/* The first line has the state, and no party. */
+static void add_readers(struct table *t, const char *full, struct json_object *name)
+{
+	struct json_object *readers = field(name, "readers");
+	size_t n = json_object_is_type(readers, json_type_array) ? json_object_array_length(readers) : 0;
+	long long count = field_number(name, "readerCount");
+	char more[48];
+
+	for (size_t i = 0; i < n; i++) {
+		table_add(t, full, COLOUR_DIM);
+		table_add(t, "reads", COLOUR_GOOD);
+		add_party(t, json_object_array_get_idx(readers, i));
+	}
+	if (count <= (long long)n)
+		return;
+	snprintf(more, sizeof(more), "%lld more read", count - (long long)n);
+	table_add(t, full, COLOUR_DIM);
+	table_add(t, more, COLOUR_GOOD);
+	add_party(t, NULL);
 }
 
 void party_table_add(struct table *t, struct json_object *name)
@@ -61,6 +82,7 @@ void party_table_add(struct table *t, struct json_object *name)
 	table_add(t, full, COLOUR_BOLD);
 	add_state(t, name);
 	add_party(t, field(name, "holder"));
+	add_readers(t, full, name);
 	for (size_t i = 0; i < n; i++) {
 		table_add(t, full, COLOUR_DIM);
 		table_add(t, "waits", COLOUR_WARN);

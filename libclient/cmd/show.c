@@ -58,7 +58,7 @@ static void show(struct json_object *name)
 	if (field_flag(name, "ownerDied"))
 		printf("%sIts last owner died while holding it;%s a robust handle is told so (EOWNERDEAD).\n",
 		       colour_on(COLOUR_BAD), colour_off(COLOUR_BAD));
-	if (!field(name, "holder") && waiters == 0)
+	if (!field(name, "holder") && !field(name, "readers") && waiters == 0)
 		return;
 	putchar('\n');
 	party_table_init(&t);
