@@ -64,7 +64,7 @@ static void test_publish(void **state)
 {
 	struct value_head h = head(7, 1), got;
 	uint8_t bytes[VALUE_MAX];
-	uint64_t claim;
+	uint64_t claim = 0;
 
 	(void)state;
 	assert_int_equal(value_read(&page, &got, bytes, sizeof bytes), 0);
@@ -99,7 +99,7 @@ static void test_overtaken(void **state)
 {
 	struct value_head h = head(7, 1), got;
 	uint8_t bytes[VALUE_MAX];
-	uint64_t claim;
+	uint64_t claim = 0;
 
 	(void)state;
 	assert_true(tell(5, 1));
