@@ -23,7 +23,7 @@
 
 static char prepared[4096];
 
-static void die(const char *what, int error)
+static _Noreturn void die(const char *what, int error)
 {
 	fprintf(stderr, "commit: %s: %s\n", what, strerror(error));
 	exit(1);

@@ -19,7 +19,7 @@
 #define AGAIN_US 10000
 #define PATIENCE 100                     /* times */
 
-static void die(const char *what, int error)
+static _Noreturn void die(const char *what, int error)
 {
 	fprintf(stderr, "ids: %s: %s\n", what, strerror(error));
 	exit(1);

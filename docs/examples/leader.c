@@ -28,7 +28,7 @@ static void on_term(int signo)
 	told_to_end = 1;
 }
 
-static void die(const char *what, int error)
+static _Noreturn void die(const char *what, int error)
 {
 	fprintf(stderr, "leader: %s: %s\n", what, strerror(error));
 	exit(1);

@@ -22,7 +22,7 @@
 
 static const char *directory;
 
-static void die(const char *what, int error)
+static _Noreturn void die(const char *what, int error)
 {
 	fprintf(stderr, "phases: %s: %s\n", what, strerror(error));
 	exit(1);
