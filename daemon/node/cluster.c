@@ -357,6 +357,7 @@ static void act_deadline(struct node *n, nsec_t when)
 {
 	struct node_cluster *c = &n->cluster;
 	bool first = !c->deadline || c->adopted, later = when > c->deadline;
+	char text[80];
 
 	c->deadline = when;
 	c->adopted = 0;
@@ -369,8 +370,9 @@ static void act_deadline(struct node *n, nsec_t when)
 	}
 	shm_deadline(&n->shm, when, counter_deadline(&c->counter, when));
 	if (first) {
+		snprintf(text, sizeof text, "session %016llx, incarnation %u", (unsigned long long)c->session, c->incarnation);
 		log_session(n, LOG_LEVEL_INFO, c->lapses ? "in the cluster again" : "in the cluster");
-		node_tell(n, &(struct shm_event){ .what = c->lapses ? "rejoined" : "joined" });
+		node_tell(n, &(struct shm_event){ .what = c->lapses ? "rejoined" : "joined", .detail = text });
 	}
 	if (c->jeopardy && later)
 		log_session(n, LOG_LEVEL_NOTICE, "the store can be reached again, and the lease is renewed");
@@ -397,11 +399,15 @@ static void act_loss(struct node *n)
 {
 	struct node_cluster *c = &n->cluster;
 	nsec_t now = loop_clock();
+	char text[160];
 
 	c->losses++;
 	c->losing = true;
-	log_session(n, LOG_LEVEL_ERROR, "the lease is about to end: holders are told, dlock run ends what it runs");
-	node_tell(n, &(struct shm_event){ .what = "loss" });
+	snprintf(text, sizeof text, "%s in %llu ms: holders are told, dlock run ends what it runs",
+		 c->leaving ? "this node leaves; its lease is given up" : "the lease is about to end",
+		 (unsigned long long)((c->deadline > now ? c->deadline - now : 0) / NSEC_PER_MSEC));
+	log_session(n, c->leaving ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, text);
+	node_tell(n, &(struct shm_event){ .what = "loss", .detail = text });
 	loop_timer_set(n->loop, &c->loss_timer, (c->deadline > now ? c->deadline : now) + 2 * c->conf.ttl);
 	shm_loss(&n->shm);
 }
@@ -418,6 +424,7 @@ void node_loss_done(void *arg)
 static void act_lapsed(struct node *n)
 {
 	struct node_cluster *c = &n->cluster;
+	const char *why = c->leaving ? "this node leaves: what was held here is given up" : "its time is over: all that was held on this node is lost";
 
 	c->lapses++;
 	c->terms_good = false;
@@ -426,8 +433,8 @@ static void act_lapsed(struct node *n)
 	node_lapse(n);
 	if (note(n, 0) < 0)
 		log_error("the end of the session cannot be noted in the ledger");
-	log_session(n, LOG_LEVEL_ERROR, "its time is over: all that was held on this node is lost");
-	node_tell(n, &(struct shm_event){ .what = "lapsed" });
+	log_session(n, c->leaving ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, why);
+	node_tell(n, &(struct shm_event){ .what = "lapsed", .detail = why });
 }
 
 /* Another daemon goes on with this session: what it holds is not ours any more, and no restart may take it up. */

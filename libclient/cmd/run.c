@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* dlock run: its options, as those of flock(1), and the taking of what is held. */
 #include <errno.h>
+#include <json-c/json.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -231,6 +232,23 @@ static int failed(const struct run *run, int error)
 	}
 }
 
+/* Whoever waits for as long as it takes is told why it may take long. What cannot be found out is not said. */
+static void say_if_away(const struct run *run)
+{
+	struct json_object *answer = NULL, *cluster;
+	struct client c;
+
+	if (client_connect(&c) < 0)
+		return;
+	if (client_send(&c, "io.dlock.GetStatus", NULL, false) == 0 && client_receive(&c, &answer) > 0) {
+		cluster = field(field(field(answer, "parameters"), "node"), "cluster");
+		if (cluster && !field_number(cluster, "leaseMs"))
+			say(run, "this node is not in the cluster now; waiting until it is ('dlock doctor' says what to look at)", 0);
+	}
+	json_object_put(answer);
+	client_close(&c);
+}
+
 int cmd_run(int argc, char **argv)
 {
 	struct run run = { .grace_ms = GRACE_MS, .cgroup = { .parent = -1, .dir = -1 } };
@@ -242,6 +260,8 @@ int cmd_run(int argc, char **argv)
 	r = hold_open(&run);
 	if (r != 0)
 		return failed(&run, r);
+	if (!o.limited && !o.try)
+		say_if_away(&run);
 	r = hold_take(&run, o.limited || o.try, o.try ? 0 : o.wait_s);
 	if (r == EBUSY || r == ETIMEDOUT)
 		return o.conflict_code;

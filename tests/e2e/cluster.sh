@@ -185,14 +185,22 @@ kill -CONT "$etcd"
 until_true 5 said 2 'can be reached again'
 kill -0 $held
 ok $? "the store comes back in time: nothing was lost"
+DLOCK_RUN_DIR=$dir/2/run timeout 60 "$dlock" watch >"$dir/watched" &
 kill -STOP "$etcd"
 wait $held
 code=$?
+sleep 0.5
+on 2 run elsewhere -- true 2>"$dir/said" &
+until_true 10 grep -q 'not in the cluster now' "$dir/said"
+ok $? "who waits where the node is out of the cluster is told so"
 kill -CONT "$etcd"
 sleep 1
 until_true 20 all_there 1                # what the taker runs would be ended too
 until_true 20 taker 1 store "$dir/l" && margin "$dir/k" "$dir/l" && [ $code = 75 ]    # node 1 may be losing its lease too
 ok $? "it does not: the holder is ended before another node is granted (exit code $code)"
+until_true 10 grep -q 'rejoined.*session .*incarnation' "$dir/watched" && grep -q 'loss .*about to end in [0-9]* ms' "$dir/watched" &&
+	grep -q 'lapsed .*all that was held' "$dir/watched"
+ok $? "... and dlock watch says what happened"
 
 # --- leaving ---
 
@@ -203,6 +211,8 @@ wait "${daemon[2]}"
 code=$?
 taker 1 left "$dir/o" && margin "$dir/m" "$dir/o" && [ $code = 80 ]
 ok $? "a node leaves: what it held goes to others without waiting for its time to be over (exit code $code)"
+! sed -n '/leaving the cluster/,$p' "$dir/2/log" | grep 'error:'
+ok $? "... and its log calls nothing of that an error"
 
 echo "1..$n"
 exit $failed
