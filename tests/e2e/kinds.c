@@ -18,7 +18,7 @@
 #include "kinds_stage.h"
 #include "step.h"
 
-#define STEP_NS   ((harness.full ? 20000 : 1000) * MS)    /* for each row and scene of single instructions */
+#define STEP_NS   ((harness.full ? 20000 : 600) * MS)    /* for each row and scene of single instructions */
 #define STOPS     (harness.full ? 300 : 25)
 #define RESTARTS  2
 #define TRIES     3
