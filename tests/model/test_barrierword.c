@@ -7,13 +7,14 @@
  *   - a round passes when exactly as many have come as there should be, with the AND of their votes, and breaks only if somebody
  *     lost patience, asked for it, or died in it; whoever was in it is told that, and one party of each that passed is told that it is the
  *     serial one;
- *   - where nobody can take a step any more, and after a fault the daemon has looked once or twice, whoever lives and is not stopped is through, or waits in a round that is forming, for
- *     others that live;
+ *   - where nobody can take a step any more, and after a fault the daemon has looked once or twice, whoever lives and is not stopped
+ *     is through, or waits in a round that is forming, for others that live;
  *   - from everywhere such an end can be reached: nobody goes round in circles.
  *
  * The second half breaks one rule at a time, and each must be found out. The words that lie between rounds and the daemon's
  * bits are simpler than those of locks (test_lockword): a bell that has been set is heard, sooner or later.
  */
+#include "barrier_players.h"
 #include "play.h"
 
 #include <assert.h>
@@ -21,296 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTIES 3u
-#define ROLES   (PARTIES + 1)
-#define DAEMON_ROLE PARTIES
-#define NOTES   1u
-#define CELL    (1 + NOTES)             /* the place of the first */
+#include "proto/barrierword.h"          /* only the bits and the pure functions are used here */
+
 #define STEPS_MAX 32u
-
-/* --- What can be asked of the world; play.c does not mind what the numbers mean --- */
-
-enum {
-	Q_LOAD, Q_STORE, Q_CAS, Q_WAKE, Q_RING, Q_WATCHED, Q_WATCH, Q_SLEEP, Q_NAP, Q_GUESS, Q_IDLE, Q_GONE, Q_TOLD, Q_END,
-};
-enum { SLEPT_WOKEN_, SLEPT_LATE_, SLEPT_AGAIN_ };
-enum { HEARS_BELL, HEARS_LOOK, HEARS_DEATH };
-
-static uint64_t the_word, the_notes[NOTES], the_cells[PARTIES];        /* never read: accesses go to the world */
-
-static unsigned place_of(const uint64_t *p)
-{
-	if (p == &the_word)
-		return 0;
-	return p >= the_cells && p < the_cells + PARTIES ? CELL + (unsigned)(p - the_cells) : 1 + (unsigned)(p - the_notes);
-}
-
-#define ask_do(kind, a, b, c) play_do((enum ask_kind)(kind), (a), (b), (c))
-
-static inline bool op_cas(const uint64_t *p, uint64_t *old, uint64_t new, unsigned line)
-{
-	struct answer r = play_do_at((enum ask_kind)Q_CAS, *old, new, place_of(p), line);
-
-	if (!r.yes)
-		*old = r.value;
-	return r.yes;
-}
-
-#define BARRIER_OPS
-#define BARRIER_NOTES NOTES
-#define BARRIER_LOAD(p) (ask_do(Q_LOAD, 0, 0, place_of(p)).value)
-#define BARRIER_STORE(p, v) ((void)ask_do(Q_STORE, (v), 0, place_of(p)))
-#define BARRIER_CAS(p, old, new) op_cas((p), (old), (new), __LINE__)
-#define BARRIER_WAKE(p) ((void)(p), (void)ask_do(Q_WAKE, 0, 0, 0))
-#include "proto/barrierword.h"
-
-/* --- Scenarios --- */
-
-enum slip {
-	SLIP_NONE, SLIP_NO_NOTE, SLIP_NO_SETTLE, SLIP_DROP_FIRST, SLIP_NO_SWEEP, SLIP_NO_CELL, SLIP_NO_WAKE, SLIP_NO_W,
-	SLIP_NO_RING, SLIP_NO_DEATH, SLIP_NO_BURIAL, SLIP_BLIND_LOOK, SLIP_NO_LOOK, SLIP_ANY_ROUND, SLIP_NO_RESCAN,
-};
-enum { FAULT_KILL = 1, FAULT_STOP = 2, FAULT_DAEMON = 4 };
-
-/* A letter for each call: w waits, n votes no, t loses patience at any moment, r resets. */
-struct scenario {
-	const char *title, *script[PARTIES];
-	uint8_t parties, faults, victims, looks, spurious;
-	bool noted;                      /* there is no room for a note from the beginning */
-	enum slip slip;
-};
-
-static const struct scenario *scenario;
-static const struct barrier_at at = { &the_word, the_notes };
-
-/* --- Players --- */
-
-/* What a party's functions keep between two steps is in play_known, and so told. */
-#define TURN ((struct barrier_turn *)(void *)play_known.more)
-
-static void ring(void)
-{
-	ask_do(Q_RING, 0, 0, 0);
-}
-
-static void told(enum barrier_verdict v, bool serial)
-{
-	ask_do(Q_TOLD, v, serial, 0);
-}
-
-/* 0: woken, or not asleep at all; else patience is lost. */
-static bool sleeps(bool timed)
-{
-	bool announced = scenario->slip == SLIP_NO_W;
-
-	if (announced)
-		TURN->word = BARRIER_LOAD(&the_word);
-	else
-		announced = barrier_announce(&at, TURN);
-	if (barrier_round(TURN->word) != TURN->round)
-		return false;
-	if (scenario->slip != SLIP_NO_RING && (!announced || !ask_do(Q_WATCHED, 0, 0, 0).value))
-		ring();
-	TURN->word = (uint32_t)TURN->word;
-	return ask_do(Q_SLEEP, TURN->word, timed, 0).value == SLEPT_LATE_;
-}
-
-static void nap(void)
-{
-	TURN->word = 0;
-	ring();
-	ask_do(Q_NAP, TURN->round, 0, 0);
-}
-
-/* Is it in a round now? */
-static bool comes(bool no, bool timed)
-{
-	enum barrier_come r;
-
-	play_known.fn = 1;
-	while ((r = barrier_come(&at, TURN, scenario->parties, no)) == BARRIER_FULL) {
-		if (timed && ask_do(Q_GUESS, 0, 0, 0).yes)
-			return false;
-		nap();
-	}
-	if (r == BARRIER_WAIT)
-		return true;
-	told(r == BARRIER_OPENED ? BARRIER_PASSED : BARRIER_VETOED, true);
-	return false;
-}
-
-static void waits(bool timed)
-{
-	enum barrier_verdict v;
-	bool late = false;
-
-	play_known.fn = 2;
-	while (!barrier_look(&at, TURN, &v)) {
-		if (!late) {
-			late = sleeps(timed);
-			play_known.where = (play_known.where & ~1u) | late;
-			continue;
-		}
-		if (scenario->slip == SLIP_ANY_ROUND)
-			TURN->round = barrier_round(BARRIER_LOAD(&the_word));
-		enum barrier_break b = barrier_break(&at, TURN);
-
-		if (b == BARRIER_BROKE) {
-			told(BARRIER_TIMED_OUT, false);
-			return;
-		}
-		if (b == BARRIER_NO_ROOM)
-			nap();
-	}
-	told(v, false);
-}
-
-static void resets(void)
-{
-	play_known.fn = 3;
-	TURN->word = BARRIER_LOAD(&the_word);
-	TURN->round = barrier_round(TURN->word);
-	while (barrier_break(&at, TURN) == BARRIER_NO_ROOM)
-		nap();
-}
-
-static void party(unsigned role, unsigned unused)
-{
-	const char *script = scenario->script[role];
-
-	(void)unused;
-	for (unsigned i = 0; script[i]; i++) {
-		play_known = (struct known){ .where = i << 1 };
-		TURN->cell = &the_cells[role];
-		if (script[i] == 'r') {
-			resets();
-			continue;
-		}
-		if (comes(script[i] == 'n', script[i] == 't'))
-			waits(script[i] == 't');
-		play_known.where = i << 1;
-		play_known.fn = 4;
-		TURN->word = TURN->round = 0;
-		barrier_leave(TURN);
-	}
-	play_known = (struct known){ 0 };
-	ask_do(Q_END, 0, 0, 0);
-}
-
-static void sweep(void)
-{
-	if (scenario->slip == SLIP_NO_SWEEP)
-		return;
-	for (unsigned i = 0; i < NOTES; i++) {
-		play_known.word = i << 4;
-		uint64_t note = BARRIER_LOAD(&the_notes[i]);
-
-		play_known.word = i << 4 | note << 8;
-		if (!note)
-			continue;
-		if (scenario->slip == SLIP_DROP_FIRST)
-			barrier_note_drop(&the_notes[i], note);
-		for (unsigned k = 0; k < PARTIES && scenario->slip != SLIP_NO_SETTLE; k++) {
-			play_known.word = k | i << 4 | note << 8;
-			barrier_cell_settle(&the_cells[k], note);
-		}
-		if (scenario->slip != SLIP_DROP_FIRST)
-			barrier_note_drop(&the_notes[i], note);
-	}
-	play_known.word = 0;
-}
-
-static void watch_set(bool to)
-{
-	ask_do(Q_WATCH, to, 0, 0);
-}
-
-/* play_known.rest: whether it watches, and the round of the last look. */
-static void watch(void)
-{
-	if (play_known.rest & 1)
-		return;
-	watch_set(true);
-	play_known.rest = 1 | barrier_round(BARRIER_LOAD(&the_word)) << 1;
-	BARRIER_WAKE(&the_word);
-}
-
-static void look(void)
-{
-	uint64_t round = barrier_round(BARRIER_LOAD(&the_word));
-	bool moved = round != play_known.rest >> 1;
-
-	play_known.rest = 1 | round << 1;
-	if (moved && scenario->slip != SLIP_BLIND_LOOK)
-		BARRIER_WAKE(&the_word);
-	play_known.word = 1;
-	if (barrier_watch(&at))
-		return;
-	play_known.word = 2;
-	watch_set(false);
-	if (scenario->slip != SLIP_NO_LOOK && barrier_watch(&at))
-		watch_set(true);
-	else
-		play_known.rest = 0;
-}
-
-static void bury(unsigned client)
-{
-	play_known.where = client + 1;
-	TURN->cell = &the_cells[client];
-	uint64_t c = BARRIER_LOAD(TURN->cell);
-
-	TURN->round = barrier_cell_round(c);
-	if (barrier_cell_state(c) == BARRIER_HERE && scenario->slip != SLIP_NO_BURIAL)
-		while (barrier_break(&at, TURN) == BARRIER_NO_ROOM)
-			sweep();
-	BARRIER_WAKE(&the_word);
-	BARRIER_STORE(TURN->cell, 0);
-	play_known = (struct known){ .rest = play_known.rest, .fn = play_known.fn };
-}
-
-static void heed(void)
-{
-	sweep();
-	if (BARRIER_LOAD(&the_word) & BARRIER_W)
-		watch();
-	else
-		BARRIER_WAKE(&the_word);
-}
-
-static void start_again(void)
-{
-	if (scenario->slip == SLIP_NO_RESCAN)
-		return;
-	play_known.fn = 4;
-	for (unsigned i = 0; i < PARTIES; i++) {
-		play_known.where = i + 1;
-		if (ask_do(Q_GONE, i, 0, 0).value)
-			bury(i);
-	}
-	play_known = (struct known){ .fn = 4 };
-	sweep();
-	watch();
-}
-
-static void serve(unsigned role, unsigned again)
-{
-	(void)role;
-	if (again)
-		start_again();
-	for (;;) {
-		play_known = (struct known){ .rest = play_known.rest };
-		uint64_t event = ask_do(Q_IDLE, play_known.rest & 1, 0, 0).value;
-
-		play_known.fn = event < HEARS_DEATH ? (uint32_t)event + 1 : 3;
-		if (event == HEARS_BELL)
-			heed();
-		else if (event == HEARS_LOOK)
-			look();
-		else
-			bury((unsigned)event - HEARS_DEATH);
-	}
-}
 
 /* --- The world and its judge --- */
 
@@ -575,7 +289,7 @@ static void fault_steps(const struct world *w, struct step *v, unsigned *n)
 		struct world *t = &step_add(v, n, w, DAEMON_ROLE, "is killed, and starts again")->to;
 
 		t->faults = 1;
-		t->who[DAEMON_ROLE] = play_start(DAEMON_ROLE, 1, serve);
+		t->who[DAEMON_ROLE] = play_start(DAEMON_ROLE, 1, barrier_daemon);
 	}
 }
 
@@ -760,8 +474,8 @@ static const char *explore(const struct scenario *s, bool tell)
 	begin.place[0] = BARRIER_L | UINT64_C(5) << BARRIER_ROUND_SHIFT;
 	begin.place[1] = s->noted ? barrier_note(3, BARRIER_BROKEN) : 0;
 	for (unsigned i = 0; i < PARTIES; i++)
-		begin.who[i] = play_start(i, 0, party);
-	begin.who[DAEMON_ROLE] = play_start(DAEMON_ROLE, 0, serve);
+		begin.who[i] = play_start(i, 0, barrier_party);
+	begin.who[DAEMON_ROLE] = play_start(DAEMON_ROLE, 0, barrier_daemon);
 	number_of(&begin, UINT32_MAX);
 	good = NULL;
 	for (uint32_t i = 0; i < n_worlds && !wrong; i++) {
