@@ -108,6 +108,13 @@ int dlock_attr_set_wait_daemon(dlock_attr_t *a, bool on);
 int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
 
 /*
+ * Which of those who wait comes next, for locks and elections: of the nodes that wait, the one where somebody has the highest
+ * priority; those of the same priority in the order of their coming. Among the processes of one node the order of coming
+ * decides. A steady stream of higher ones keeps lower ones waiting for ever. 0 to 255, default 0. EINVAL: more.
+ */
+int dlock_attr_set_priority(dlock_attr_t *a, unsigned p);
+
+/*
  * A signal for this process when a hold of it through such a handle is lost (default: 0, none). It is
  * sent when the node is about to lose its lease, before anybody else can be granted it, by the
  * daemon: where that is stopped or gone, dlock_check() alone tells. SIGKILL is allowed, and then the

@@ -72,6 +72,14 @@ int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms)
 	return 0;
 }
 
+int dlock_attr_set_priority(dlock_attr_t *a, unsigned p)
+{
+	if (p > 255)
+		return EINVAL;
+	a->priority = p;
+	return 0;
+}
+
 int dlock_attr_set_onloss(dlock_attr_t *a, int signo)
 {
 	if (signo < 0 || signo > SIGRTMAX)

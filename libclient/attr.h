@@ -11,6 +11,7 @@ struct dlock_attr {
 	enum dlock_owner owner;
 	unsigned try_ms;
 	bool free;
+	unsigned priority;
 	int onloss;                      /* a signal; 0: none */
 };
 

@@ -260,7 +260,7 @@ void wait_show(struct wait *x, const struct binding *b)
 						 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
 		__atomic_store_n(&c->tid, tid, __ATOMIC_RELAXED);
-		__atomic_store_n(&c->since_ns, boottime_ns(), __ATOMIC_RELAXED);
+		__atomic_store_n(&c->since_ns, (boottime_ns() & SEG_SINCE) | (uint64_t)x->l->attr.priority << SEG_SINCE_BITS, __ATOMIC_RELAXED);
 		x->cell = c;
 		return;
 	}
@@ -271,6 +271,13 @@ void wait_hide(struct wait *x)
 	if (x->cell)
 		__atomic_store_n(&x->cell->slot_plus_one, 0, __ATOMIC_RELEASE);
 	x->cell = NULL;
+}
+
+/* Before the daemon is asked for the lease: it looks who waits. */
+static void wait_rank(struct wait *x, const struct binding *b)
+{
+	wait_show(x, b);
+	__atomic_store_n(&seg_slot(b->space->base, b->slot)->ranked, 1, __ATOMIC_RELEASE);
 }
 
 /* A bell that the program has closed is asked for again. */
@@ -476,6 +483,8 @@ static int wait_on(struct wait *x, struct binding *b)
 			r = -EDEADLK;
 			break;
 		}
+		if (x->l->attr.priority && !x->cell)
+			wait_rank(x, b);
 		wait_announce(x, b, w);
 		r = wait_daemon_there(x);
 		if (r == 0)

@@ -84,6 +84,12 @@ void node_lowered(void *arg, struct space *s, uint32_t slot, uint64_t used, bool
 	node_give(arg, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = name_at(s, slot)->ref, .used = used, .died = died, .held = 1 });
 }
 
+void node_rank(void *arg, struct space *s, uint32_t slot)
+{
+	node_give(arg, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = name_at(s, slot)->ref, .ranks = true,
+					    .wanted = wanted_weight(arg, readers_want(s, slot)) });
+}
+
 /* --- elections --- */
 
 /* The core goes on with the number as long as it observes. */
@@ -294,8 +300,8 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 		pool_step_failed(n, q, error);
 		return;
 	}
-	if (q->kind == CORE_EV_KEEP)
-		return;                  /* it is kept no more */
+	if (q->kind == CORE_EV_KEEP || q->ranks)
+		return;                  /* it is kept no more; it has that priority already */
 	if (q->kind == CORE_EV_CHANGE && q->held && q->wanted) {
 		space_refused(s, slot);  /* a share is what it stays with */
 		return;

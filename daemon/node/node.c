@@ -110,7 +110,7 @@ static int open_shm(struct node *n, const struct node_options *o)
 {
 	int r;
 	struct shm_ops ops = {
-		.arg = n, .want = node_want, .try = node_try, .unused = node_unused, .yielded = node_yielded,
+		.arg = n, .want = node_want, .try = node_try, .rank = node_rank, .unused = node_unused, .yielded = node_yielded,
 		.lowered = node_lowered, .observe = node_observe,
 		.leads = node_leads, .loss_done = node_loss_done, .event = node_tell, .barrier = node_barrier,
 		.small = &node_small_ops, .sem = node_sem, .pool = &node_pool_ops,

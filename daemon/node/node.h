@@ -62,6 +62,7 @@ struct node_event {
 	uint32_t held, wanted, limit;    /* CHANGE, CLAIM: totals; limit: CLAIM, RESIZE. CLAIM of a lock: 0, all of it */
 	bool tries;
 	bool upgrade;                    /* CHANGE */
+	bool ranks;                      /* CHANGE: of nothing but the priority */
 	bool off;                        /* DRAIN, OBSERVE */
 	uint32_t party;                  /* of the barrier `ref`; both are numbers of rounds.h */
 	/* STORE: what came of it, in one block of memory */
@@ -146,6 +147,7 @@ void node_purge(struct node *n);         /* drops events about leases that are l
 /* lease.c: names */
 void node_want(void *arg, struct space *s, uint32_t slot);
 void node_try(void *arg, struct space *s, uint32_t slot);
+void node_rank(void *arg, struct space *s, uint32_t slot);
 void node_unused(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
 void node_yielded(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again);
 bool node_observe(void *arg, struct space *s, uint32_t slot, bool on);

@@ -228,6 +228,14 @@ static struct core_value value_of_name(const struct node *n, uint32_t ref, enum 
 	return (struct core_value){ CORE_VALUE_KNOWN, (uint16_t)v.len, v.count, v.token, v.bytes };
 }
 
+static uint8_t priority_of_name(const struct node *n, uint32_t ref)
+{
+	const struct space *s = ref_space(n, ref);
+	uint32_t slot = ref_slot(n, ref);
+
+	return name_is_lock(s, slot) ? (uint8_t)name_priority(s, slot) : 0;
+}
+
 /* Who leads now, not who did when that was asked for. */
 static struct core_value leader_of_name(const struct node *n, uint32_t ref)
 {
@@ -268,6 +276,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->claim.weight = q->wanted;
 		ret->claim.limit = q->limit;
 		ret->claim.tries = q->tries;
+		ret->claim.priority = priority_of_name(n, q->ref);
 		return;
 	case CORE_EV_REFILL:
 		ret->refill.ref = q->ref;
@@ -288,6 +297,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->change.wanted = q->wanted;
 		ret->change.tries = q->tries;
 		ret->change.upgrade = q->upgrade;
+		ret->change.priority = q->wanted ? priority_of_name(n, q->ref) : 0;
 		return;
 	case CORE_EV_KEEP:
 		ret->keep.ref = q->ref;

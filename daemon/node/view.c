@@ -144,7 +144,7 @@ static struct waitings waitings_of(const struct node *n, const struct space *s)
 			uint32_t slot = __atomic_load_n(&cells[k].slot_plus_one, __ATOMIC_ACQUIRE);
 
 			if (slot && slot - 1 < SEG_SLOTS_MAX)
-				waitings_add(&w, (struct waiting){ slot - 1, i, cells[k].since_ns });
+				waitings_add(&w, (struct waiting){ slot - 1, i, cells[k].since_ns & SEG_SINCE });
 		}
 	}
 	if (w.n)

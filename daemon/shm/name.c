@@ -514,6 +514,41 @@ void space_ledger_release(struct space *s, uint32_t slot)
 	shm_tell(s->shm, "release", s, slot, 0, 0, NULL);
 }
 
+static unsigned area_priority(const struct space *s, uint32_t client, uint32_t slot)
+{
+	const struct seg_cell *cells = seg_cells(s->base, client);
+	unsigned most = 0;
+
+	for (unsigned k = 0; k < SEG_CELLS; k++) {
+		unsigned p = (unsigned)(__atomic_load_n(&cells[k].since_ns, __ATOMIC_RELAXED) >> SEG_SINCE_BITS);
+
+		if (p > most && __atomic_load_n(&cells[k].slot_plus_one, __ATOMIC_ACQUIRE) == slot + 1)
+			most = p;
+	}
+	return most;
+}
+
+/* What they say themselves. Their areas are looked through only where somebody has ever said anything of that sort. */
+unsigned name_priority(const struct space *s, uint32_t slot)
+{
+	const struct shm *shm = s->shm;
+	unsigned most = 0;
+
+	if (s->broken || !__atomic_load_n(&seg_slot(s->base, slot)->ranked, __ATOMIC_ACQUIRE))
+		return 0;
+	for (uint32_t i = 0; (i = table_next(&shm->ledger.clients, i));) {
+		const struct client *c = shm->clients[i];
+
+		for (uint16_t k = 0; c && k < c->n_spaces; k++)
+			if (c->spaces[k] == s->id) {
+				unsigned p = area_priority(s, i, slot);
+
+				most = p > most ? p : most;
+			}
+	}
+	return most;
+}
+
 /*
  * W alone may be left over from one who waits no more: asked again for nobody, the lease would come and go for
  * nothing. One who sets W after this look rings himself.

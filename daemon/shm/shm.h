@@ -96,6 +96,8 @@ struct shm_ops {
 	void (*lowered)(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died);
 	/* There is no lease, and it would be of use if nobody else uses it; want() may follow before the answer. Answered as want(). */
 	void (*try)(void *arg, struct space *s, uint32_t slot);
+	/* Somebody waits for what has been asked for whose priority is not 0 (name_priority). */
+	void (*rank)(void *arg, struct space *s, uint32_t slot);
 	void (*barrier)(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
 
 	const struct small_ops *small;   /* latches, conditions, worker ids (small.h); NULL: there are none */
@@ -351,6 +353,7 @@ void name_unclaim(struct space *s, uint32_t slot); /* nobody waits for it any mo
 void name_abandoned(struct space *s, uint32_t slot);       /* idle: it goes, where nobody has it open */
 void name_reopen(struct space *s, uint32_t slot);  /* a share, for readers; the word is closed */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
+unsigned name_priority(const struct space *s, uint32_t slot);   /* the highest of those who wait for it */
 bool name_awaited(const struct space *s, uint32_t slot);         /* somebody sleeps on it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
 

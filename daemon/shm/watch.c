@@ -106,6 +106,9 @@ static void want_tokens(struct space *s, uint32_t slot)
 	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_TRIED || name_at(s, slot)->state == NAME_LEASED) {
 		s->scan_found = true;
 		s->shm->ops.want(s->shm->ops.arg, s, slot);
+	} else if (name_claims(name_at(s, slot)) && __atomic_load_n(&seg_slot(s->base, slot)->ranked, __ATOMIC_ACQUIRE)) {
+		s->scan_found = true;
+		s->shm->ops.rank(s->shm->ops.arg, s, slot);
 	} else if (name_at(s, slot)->state == NAME_RETURNED && !name_at(s, slot)->count) {
 		name_at(s, slot)->revoked = 1;   /* as soon as the core has forgotten it */
 	}

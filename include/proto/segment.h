@@ -75,15 +75,18 @@ struct seg_slot {
 	uint64_t readers;                /* a bit for the lines whose number is that modulo 64: its thread may read */
 	uint32_t drain;                  /* a futex: who waits for readers to leave */
 	uint32_t wants;
-	uint64_t reserved[2];
+	uint64_t ranked;                 /* 1: somebody has waited here whose priority is not 0 */
+	uint64_t reserved;
 };
 
-/* A thread that waits, for display only: nothing depends on it. */
+/* A thread that waits, for display, and for the priority of this node's claim. */
 struct seg_cell {
 	uint32_t slot_plus_one;          /* 0: not in use */
 	uint32_t tid;                    /* as the thread sees itself */
-	uint64_t since_ns;               /* CLOCK_BOOTTIME */
+	uint64_t since_ns;               /* CLOCK_BOOTTIME, of which 56 bits are enough; above them the priority */
 };
+#define SEG_SINCE_BITS 56
+#define SEG_SINCE ((UINT64_C(1) << SEG_SINCE_BITS) - 1)
 #define SEG_CELLS (SEG_AREA_SIZE / sizeof(struct seg_cell))
 
 #define SEG_L1_WORDS (SEG_SLOTS_MAX / 64)

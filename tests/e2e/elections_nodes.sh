@@ -66,6 +66,33 @@ until_true 3 leads $next && until_true 2 all_see "$(term $next) I am $next"
 ok $? "a hand-over within a node is seen on the others"
 resign $next
 
+# --- priorities ---
+
+lead 1 gil led
+until_true 5 leads gil
+PRIORITY=3 lead 2 low led
+sleep 0.3
+PRIORITY=9 lead 3 high led
+sleep 0.3
+lead 2 late led
+sleep 0.3
+resign gil
+until_true 3 leads high && ! leads low && resign high && until_true 3 eval 'leads low || leads late'
+ok $? "of those who wait on several nodes the one with the highest priority is next"
+PRIORITY=1 lead 3 poor led
+sleep 0.3
+PRIORITY=7 lead 3 rich led
+sleep 0.3
+PRIORITY=5 lead 1 mid led
+sleep 0.3
+first=low next=late
+leads late && { first=late next=low; }
+resign $first
+until_true 3 eval 'leads poor || leads rich' && ! leads mid && ! leads $next
+ok $? "one that comes later, behind others on its node, raises the claim of that node"
+for who in poor rich mid $next; do says $who .; done
+for who in poor rich mid $next; do wait "${pid[$who]}"; done
+
 # --- daemons ---
 
 lead 3 eve led

@@ -121,6 +121,14 @@ static void core_yielded(void *arg, struct space *s, uint32_t slot, uint64_t use
 		space_forget(s, slot);
 }
 
+static void core_rank(void *arg, struct space *s, uint32_t slot)
+{
+	struct rig *r = arg;
+
+	r->ranks++;
+	r->rank = name_priority(s, slot);
+}
+
 static bool core_observe(void *arg, struct space *s, uint32_t slot, bool on)
 {
 	struct rig *r = arg;
@@ -169,7 +177,7 @@ bool rig_said(const struct rig *r, const char *line)
 static int start(struct rig *r, bool fresh)
 {
 	struct shm_ops ops = {
-		.arg = r, .want = core_want, .try = core_try, .unused = core_unused, .yielded = core_yielded, .observe = core_observe, .leads = core_leads,
+		.arg = r, .want = core_want, .try = core_try, .rank = core_rank, .unused = core_unused, .yielded = core_yielded, .observe = core_observe, .leads = core_leads,
 		.loss_done = core_loss_done, .event = core_event,
 	};
 

@@ -36,6 +36,7 @@ struct rig {
 	bool silent;                     /* the core does not answer */
 	uint32_t asked, asked_space;     /* the slot that was asked for last, meanwhile */
 	unsigned wants, tries, releases, yields, loss_done;
+	unsigned ranks, rank;            /* how often a priority was to be told, and the last one */
 	bool observing;                  /* the core tells who leads elsewhere */
 	int observes;                    /* names that it was asked for */
 	unsigned leads;                  /* how often it was to tell others who leads here ... */
