@@ -94,7 +94,7 @@ static const struct {
 	struct row row;
 	const char *option;
 } table[] = {
-	{ { .key = "barrier-8", .what = "a barrier's round, 8 processes", .rival = "pthread_barrier", .unit = "us", .goal = 2.0 }, NULL },
+	{ { .key = "barrier-8", .what = "a barrier's round, 8 processes", .rival = "pthread_barrier", .unit = "us", .goal = 0.5 }, NULL },
 	{ { .key = "barrier-8-counter", .what = "... deadline compared with the counter", .rival = "pthread_barrier", .unit = "us" },
 	  "--x-counter-deadline" },
 };

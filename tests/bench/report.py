@@ -63,7 +63,7 @@ TAIL = '''
   somebody who waits will have waited.
 - `shared` and `readers`: against glibc's rwlock, which prefers readers; `sem`: against its `sem_t`. All of them are process-shared.
   `readers-90`: every tenth acquisition of each process is a writer's, which raises two words; they must have counted
-  every writer at the end, and no reader may find them different. A third of `sem_t`'s throughput is three times its time.
+  every writer at the end, and no reader may find them different.
 - `elect-leader`: 64 bytes of value. Its rival reads two words of shared memory, and copies so much by `memcpy()` in between.
 - `id-next`: 1000 numbers at a time, with two milliseconds in between, since a worker has 4096 in a millisecond.
 - `barrier-8`: who passes goes on at once to the next round, 2000 times. Of each round one process was told that it is the one,
