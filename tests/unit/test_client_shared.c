@@ -291,5 +291,6 @@ int main(void)
 		test(threads_of_the_process),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,5 +233,6 @@ int main(void)
 		{ "a lease stays while somebody reads who went before the queue", lease_stays_while_it_is_read, NULL, NULL, NULL },
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
