@@ -14,8 +14,8 @@
  *             Outputs are written on success only. EINTR is never returned.
  *   threads   any thread may call, also several on one handle at a time. No call is a
  *             cancellation point; a pending pthread_cancel() stays pending.
- *   signals   not to be called in signal handlers. Handlers may run while a thread waits; the wait
- *             goes on after them. The library sets no handlers and blocks no signals.
+ *   signals   not to be called in signal handlers, unless a call says so. Handlers may run while a
+ *             thread waits; the wait goes on after them. The library sets no handlers and blocks no signals.
  *   fork      the parent goes on as if nothing had happened. The child holds nothing (dlock_post()
  *             says EPERM there) and owns copies of all handles, good to wait on and to close: it
  *             attaches to the daemon as a client of its own at its first wait.

@@ -19,7 +19,7 @@ result() {
 	fi
 }
 
-echo 1..8
+echo 1..9
 printf '#include <dlock.h>\n#include <dlock/semaphore.h>\n' > "$TMPDIR/program.c"
 cp "$TMPDIR/program.c" "$TMPDIR/program.cc"
 for dialect in c99 c11 gnu99 gnu17; do
@@ -43,4 +43,14 @@ nm -D --defined-only "$O/libclient/libdlock.so" |
 [ -e "$TMPDIR/differ" ] && [ ! -s "$TMPDIR/differ" ]
 result $? "the library exports what the header declares"
 [ ! -s "$TMPDIR/differ" ] || cat "$TMPDIR/differ"
+
+# A page of its own, or one that says where it is; the page has the call among its names.
+while read -r call; do
+	page=docs/man/$call.3
+	[ ! -e "$page" ] || page=docs/man/$(sed -n '1s|^\.so man3/||p' "$page" | grep . || echo "$call.3")
+	[ -e "$page" ] && sed -n '/^\.SH NAME/,/^\.SH SYNOPSIS/p' "$page" | grep -qw "$call" || echo "# $call"
+done < "$TMPDIR/declared" > "$TMPDIR/silent"
+[ -s "$TMPDIR/declared" ] && [ ! -s "$TMPDIR/silent" ]
+result $? "each call has a manual page"
+cat "$TMPDIR/silent"
 exit $failed
