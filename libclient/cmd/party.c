@@ -12,10 +12,10 @@
 void party_table_init(struct table *t)
 {
 	static const char *const titles[] = {
-		"NAME", "STATE", "NODE", ">PID", "USER", ">TOKEN", ">SINCE", "UNIT", "COMMAND",
+		"NAME", "STATE", "KIND", "NODE", ">PID", "USER", ">TOKEN", ">SINCE", "UNIT", "COMMAND",
 	};
 
-	table_init(t, titles, 9);
+	table_init(t, titles, 10);
 }
 
 static void add_known(struct table *t, struct json_object *o, const char *key)
@@ -26,10 +26,11 @@ static void add_known(struct table *t, struct json_object *o, const char *key)
 		table_add(t, NULL, COLOUR_NONE);
 }
 
-static void add_party(struct table *t, struct json_object *party)
+static void add_party(struct table *t, struct json_object *name, struct json_object *party)
 {
 	char user[USER_MAX], since[SPAN_MAX];
 
+	table_add(t, field_text(name, "kind"), COLOUR_NONE);     /* of two that are called alike */
 	table_add(t, field_text(party, "node"), COLOUR_NONE);
 	add_known(t, party, "pid");
 	table_add(t, party ? user_name((uid_t)field_number(party, "uid"), user) : NULL, COLOUR_NONE);
@@ -61,14 +62,14 @@ static void add_readers(struct table *t, const char *full, struct json_object *n
 	for (size_t i = 0; i < n; i++) {
 		table_add(t, full, COLOUR_DIM);
 		table_add(t, "reads", COLOUR_GOOD);
-		add_party(t, json_object_array_get_idx(readers, i));
+		add_party(t, name, json_object_array_get_idx(readers, i));
 	}
 	if (count <= (long long)n)
 		return;
 	snprintf(more, sizeof(more), "%lld more read", count - (long long)n);
 	table_add(t, full, COLOUR_DIM);
 	table_add(t, more, COLOUR_GOOD);
-	add_party(t, NULL);
+	add_party(t, name, NULL);
 }
 
 void party_table_add(struct table *t, struct json_object *name)
@@ -81,17 +82,17 @@ void party_table_add(struct table *t, struct json_object *name)
 	snprintf(full, sizeof(full), "%s/%s", field_text(name, "space"), field_text(name, "name"));
 	table_add(t, full, COLOUR_BOLD);
 	add_state(t, name);
-	add_party(t, field(name, "holder"));
+	add_party(t, name, field(name, "holder"));
 	add_readers(t, full, name);
 	for (size_t i = 0; i < n; i++) {
 		table_add(t, full, COLOUR_DIM);
 		table_add(t, "waits", COLOUR_WARN);
-		add_party(t, json_object_array_get_idx(waiters, i));
+		add_party(t, name, json_object_array_get_idx(waiters, i));
 	}
 	if (count > (long long)n) {
 		snprintf(more, sizeof(more), "%lld more wait", count - (long long)n);
 		table_add(t, full, COLOUR_DIM);
 		table_add(t, more, COLOUR_WARN);
-		add_party(t, NULL);
+		add_party(t, name, NULL);
 	}
 }

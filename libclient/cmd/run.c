@@ -39,6 +39,7 @@ static const char help[] =
 struct run_options {
 	bool try;
 	bool limited;
+	bool kind_said;
 	double wait_s;
 	int conflict_code;
 	char *shell_command;
@@ -99,6 +100,18 @@ static bool permits_parse(const char *text, unsigned *ret)
 	return end != text && !*end && n >= 1 && n <= INT32_MAX;
 }
 
+/* Of -x and -s the last one counts, as in flock(1). A permit or a term is neither. Negative: go on. */
+static int kind_take(enum run_kind kind, struct run *run, struct run_options *o)
+{
+	bool modes = (kind == RUN_LOCK || kind == RUN_SHARED) && (run->kind == RUN_LOCK || run->kind == RUN_SHARED);
+
+	if (o->kind_said && !modes && kind != run->kind)
+		return misused("-s or -x, --sem and --elect exclude each other", NULL);
+	o->kind_said = true;
+	run->kind = kind;
+	return -1;
+}
+
 /* Negative: go on. Otherwise an exit code. */
 static int option_take(int c, struct run *run, struct run_options *o)
 {
@@ -120,8 +133,7 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		o->shell_command = optarg;
 		return -1;
 	case 'e': case 'x':
-		run->kind = RUN_LOCK;            /* the last one counts, as in flock(1) */
-		return -1;
+		return kind_take(RUN_LOCK, run, o);
 	case OPT_GRACE:
 		if (!seconds_parse(optarg, GRACE_S_MAX, &grace_s))
 			return misused("not a number of seconds:", optarg);
@@ -129,14 +141,13 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		run->grace_ms = (unsigned)(grace_s * 1000);
 		return -1;
 	case 's':
-		run->kind = RUN_SHARED;
-		return -1;
+		return kind_take(RUN_SHARED, run, o);
 	case OPT_SEM:
-		run->kind = RUN_SEM;
-		return permits_parse(optarg, &run->permits) ? -1 : misused("not a number of permits (1 to 2147483647):", optarg);
+		if (!permits_parse(optarg, &run->permits))
+			return misused("not a number of permits (1 to 2147483647):", optarg);
+		return kind_take(RUN_SEM, run, o);
 	case OPT_ELECT:
-		run->kind = RUN_ELECT;
-		return -1;
+		return kind_take(RUN_ELECT, run, o);
 	case 'h':
 		fputs(help, stdout);
 		return 0;

@@ -2,19 +2,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 
 #include <json-c/json.h>
 
 #include "client.h"
 #include "cmd.h"
 #include "party.h"
+#include "proto/kind.h"
 #include "table.h"
 
 static const char help[] =
 "Usage: dlock show [--json] [--kind KIND] NAME\n\n"
 "Shows one name: SPACE/NAME, or NAME in the space default.\n\n"
 "  -k, --kind KIND  lock, semaphore, barrier, election, latch, condition, id or 'free semaphore', where names of several\n"
-"                kinds are alike; a lock is shown before all others\n"
+"                kinds are alike; or how it begins. A lock is shown before all others\n"
 "  -j, --json    as one JSON object\n"
 "  -h, --help\n";
 
@@ -66,19 +68,44 @@ static void show(struct json_object *name)
 	table_done(&t);
 }
 
+/* What kind_text() calls it, or how that begins, if only one does. NULL: none, or several. */
+static const char *kind_find(const char *text)
+{
+	const char *found = NULL;
+	size_t len = strlen(text);
+
+	for (enum kind k = 0; k < KINDS; k++) {
+		const char *name = kind_text(k);
+
+		if (strcmp(name, text) == 0)
+			return name;
+		if (len == 0 || strncmp(name, text, len) != 0)
+			continue;
+		if (found)
+			return NULL;
+		found = name;
+	}
+	return found;
+}
+
 int cmd_show(int argc, char **argv)
 {
 	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1, .accept_kind = true };
 	struct json_object *parameters, *answer;
+	const char *kind = NULL;
 	struct options o;
 	int r;
 
 	if (options_parse(argc, argv, &usage, &o, &r) < 0)
 		return r;
+	if (o.kind && !(kind = kind_find(o.kind))) {
+		fprintf(stderr, "dlock show: no kind, or several: %s; see dlock show --help\n", o.kind);
+		return EX_USAGE;
+	}
 	parameters = json_object_new_object();
 	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
-	if (o.kind)
-		json_object_object_add(parameters, "kind", json_object_new_string(o.kind));
+	if (kind)
+		json_object_object_add(parameters, "kind", json_object_new_string(kind));
 	r = client_ask("io.dlock.ShowName", parameters, &answer);
 	if (r != 0)
 		return r;

@@ -74,7 +74,8 @@ ok $? 'doctor fails without a run directory'
 dl 0 --help && has 'doctor' && dl 0 --version && has '^dlock [0-9]' && dl 0 ls --help && has 'SPACE' && dl 0 help
 ok $? '--help and --version print and end with 0'
 dl 64 && dl 64 frobnicate && says "frobnicate" && dl 64 show && dl 64 show a b && dl 64 status x && dl 64 ls --what &&
-	dl 64 show --names x && dl 64 watch a b && dl 64 doctor x
+	dl 64 show --names x && dl 64 watch a b && dl 64 doctor x && dl 64 show --kind thing x && says 'thing' &&
+	dl 64 show --kind l x && dl 64 show --kind '' x
 ok $? 'misuse ends with EX_USAGE'
 
 # --- status, ls, show ---
@@ -87,7 +88,7 @@ dl 0 status --json && json 'o["node"]["epoch"] == 7 and o["spaces"][0]["name"] =
 ok $? 'status --json prints one JSON object'
 
 dl 0 ls && [ "$(grep -c '^default/n00000009 ' "$out")" = 5 ] && grep -A1 '^default/n00000009 *held' "$out" | grep -q 'waits.* 2000 ' &&
-	has '^private/n00000012'
+	has '^private/n00000012' && has '^default/n00000009 *held *lock '
 ok $? 'ls shows each name with its holder and its waiters in order'
 [ "$(awk '{ print index($0, "PID") ? index($0, "PID") : index($0, " 1000 ") + 2 }' <(grep -e PID -e ' 1000 ' "$out") | sort -u | wc -l)" = 1 ]
 ok $? 'the columns of ls are aligned'
@@ -101,7 +102,7 @@ ok $? 'ls --names SPACE prints the names of a space'
 dl 66 ls absent && says "no space 'absent'" && dl 65 ls 'a b'
 ok $? 'ls of a space that is not there ends with EX_NOINPUT, of one that cannot be with EX_DATAERR'
 
-dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service'
+dl 0 show --kind loc n00000009 && dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service'
 ok $? 'show prints one name'
 dl 0 show --json n00000009 && json 'o["name"] == "n00000009" and o["holder"]["token"] == 79'
 ok $? 'show --json prints one JSON object'

@@ -91,6 +91,9 @@ run 64 && run 64 a && run 64 -q a true && run 64 -w && run 64 -w soon a true && 
 ok $? 'misuse ends with EX_USAGE, --help with 0'
 run 64 --sem 0 a true && says 'not a number of permits' && run 64 --sem 2147483648 a true && run 64 --sem 2x a true
 ok $? '--sem wants a number of permits that can be'
+run 64 --sem 2 -s a true && says 'exclude each other' && run 64 -x --sem 2 a true && run 64 --elect --sem 2 a true &&
+	run 64 -s --elect a true && run 0 --sem 2 --sem 2 a true && run 0 -s -x -s a true
+ok $? 'of a mode of the lock, --sem and --elect there is one'
 
 # --- options ---
 
