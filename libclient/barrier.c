@@ -107,7 +107,7 @@ static int cell_take(struct party *p)
 
 static void hide(struct party *p)
 {
-	object_hide(p->shown);
+	binding_hide(p->shown);
 	p->shown = NULL;
 }
 
@@ -132,7 +132,7 @@ static int nap(struct party *p)
 	struct timespec abs = limit_timespec(limit_slice(limit, LOOK_NS));
 
 	if (!p->shown)
-		p->shown = object_show(p->b);
+		p->shown = binding_show(p->b, 0);
 	futex_wait_class(barrier_futex(p->at.word), (uint32_t)p->turn.word, FUTEX_BITSET_MATCH_ANY, limit->clock, &abs);
 	if (is_child(p))
 		return AGAIN;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "conn.h"
 #include "deadline.h"
@@ -161,4 +163,29 @@ struct binding *binding_of(const struct dlock *l, uint32_t holder)
 	while (b && state_holder(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) != holder)
 		b = b->older;
 	return b;
+}
+
+struct seg_cell *binding_show(const struct binding *b, unsigned priority)
+{
+	struct seg_cell *cells = seg_cells(b->space->base, (uint32_t)(b->me & LOCK_OWNER));
+	uint32_t tid = (uint32_t)syscall(SYS_gettid);
+
+	for (unsigned i = 0; i < 8; i++) {
+		struct seg_cell *c = &cells[(tid + i) % SEG_CELLS];
+		uint32_t none = 0;
+
+		if (__atomic_load_n(&c->slot_plus_one, __ATOMIC_RELAXED) ||
+		    !__atomic_compare_exchange_n(&c->slot_plus_one, &none, b->slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		__atomic_store_n(&c->tid, tid, __ATOMIC_RELAXED);
+		__atomic_store_n(&c->since_ns, (boottime_ns() & SEG_SINCE) | (uint64_t)priority << SEG_SINCE_BITS, __ATOMIC_RELAXED);
+		return c;
+	}
+	return NULL;
+}
+
+void binding_hide(struct seg_cell *cell)
+{
+	if (cell)
+		__atomic_store_n(&cell->slot_plus_one, 0, __ATOMIC_RELEASE);
 }

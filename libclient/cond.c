@@ -93,7 +93,7 @@ static bool passed(const struct waiting *w)
 static int cond_sleep(struct waiting *w)
 {
 	struct small_account *box = box_of(w->b);
-	struct seg_cell *shown = object_show(w->b);
+	struct seg_cell *shown = binding_show(w->b, 0);
 	int r = 0;
 
 	for (;;) {
@@ -106,7 +106,7 @@ static int cond_sleep(struct waiting *w)
 			break;           /* failfast is the lock's affair */
 	}
 	if (thread_serial())
-		object_hide(shown);
+		binding_hide(shown);
 	return r == -ETIMEDOUT ? r : 0;
 }
 

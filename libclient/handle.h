@@ -187,6 +187,11 @@ void binding_child(struct dlock *l);     /* the only thread of a new child begin
 bool binding_lost(const struct binding *b);
 enum hold { HOLD_NONE, HOLD_GOOD, HOLD_LOST };
 enum hold binding_hold(const struct binding *b);          /* at one moment during the call */
+
+/* For those who look: this thread waits there. NULL: no cell is free, and it waits unseen. */
+struct seg_cell *binding_show(const struct binding *b, unsigned priority);
+void binding_hide(struct seg_cell *cell);        /* may be NULL */
+
 struct binding *binding_of(const struct dlock *l, uint32_t holder);      /* NULL: it holds nothing here */
 
 /* --- handle.c --- */

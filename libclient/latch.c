@@ -98,12 +98,12 @@ static int wait_turn(struct dlock_latch *c, const struct limit *limit, struct se
 	if (r < 0)
 		return r;
 	if (!*shown)
-		*shown = object_show(b);
+		*shown = binding_show(b, 0);
 	r = box_sleep(&c->h, b, &w->state, state, limit);
 	if (r != -ESTALE)
 		return r < 0 ? r : 1;
 	if (thread_serial())
-		object_hide(*shown);
+		binding_hide(*shown);
 	*shown = NULL;
 	return 1;
 }
@@ -120,7 +120,7 @@ static int latch_wait(struct dlock_latch *c, const struct limit *limit)
 		if (r == 1 && !thread_serial())
 			r = object_enter(&c->h) < 0 ? -ENOMEM : 1;
 	} while (r == 1);
-	object_hide(shown);
+	binding_hide(shown);
 	object_exit(&c->h);
 	errno = saved;
 	return -r;

@@ -36,4 +36,14 @@ uint64_t limit_slice(const struct limit *l, uint64_t ns);
 /* Sleeps for ns, not beyond the limit; then as limit_over(). */
 int limit_nap(const struct limit *l, uint64_t ns);
 
+/* Between two looks of one who spins. */
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
+#endif
+}
+
 #endif

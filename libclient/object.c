@@ -85,31 +85,6 @@ void object_ring(struct dlock *l, const struct binding *b, const struct limit *l
 	attach_unlock();
 }
 
-struct seg_cell *object_show(const struct binding *b)
-{
-	struct seg_cell *cells = seg_cells(b->space->base, (uint32_t)(b->me & LOCK_OWNER));
-	uint32_t tid = (uint32_t)syscall(SYS_gettid);
-
-	for (unsigned i = 0; i < 8; i++) {
-		struct seg_cell *c = &cells[(tid + i) % SEG_CELLS];
-		uint32_t none = 0;
-
-		if (__atomic_load_n(&c->slot_plus_one, __ATOMIC_RELAXED) ||
-		    !__atomic_compare_exchange_n(&c->slot_plus_one, &none, b->slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-			continue;
-		__atomic_store_n(&c->tid, tid, __ATOMIC_RELAXED);
-		__atomic_store_n(&c->since_ns, boottime_ns(), __ATOMIC_RELAXED);
-		return c;
-	}
-	return NULL;
-}
-
-void object_hide(struct seg_cell *cell)
-{
-	if (cell)
-		__atomic_store_n(&cell->slot_plus_one, 0, __ATOMIC_RELEASE);
-}
-
 int object_limit(struct limit *ret, clockid_t clock, const struct timespec *abs)
 {
 	return limit_parse(ret, clock, abs) < 0 ? EINVAL : 0;

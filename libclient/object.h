@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the calls on objects share: the way to a binding, the bell, and to be seen waiting.
+ * What the calls on objects share: the way to a binding, and the bell.
  *
  * None of it is held over a fork in a signal handler: whoever comes back from a sleep as a child (thread_serial() is
  * 0) has nothing left of what it had, and begins again.
@@ -22,10 +22,6 @@ int object_bind(struct dlock *l, const struct limit *limit, struct binding **ret
 
 /* The daemon is to look at this client's account. */
 void object_ring(struct dlock *l, const struct binding *b, const struct limit *limit);
-
-/* For those who look: this thread waits. NULL: it waits unseen. */
-struct seg_cell *object_show(const struct binding *b);
-void object_hide(struct seg_cell *cell); /* may be NULL */
 
 /* The limit of a call with a time. Positive errors. */
 int object_limit(struct limit *ret, clockid_t clock, const struct timespec *abs);

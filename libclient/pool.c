@@ -80,11 +80,11 @@ static int sleep_on(struct dlock *l, const struct binding *b, const struct limit
 
 	if (v & POOL_CLOSED)
 		object_ring(l, b, limit);
-	cell = object_show(b);
+	cell = binding_show(b, 0);
 	futex_wait_class((uint32_t *)b->word, (uint32_t)v, ANY_CLASS, limit->clock, &abs);
 	if (!thread_serial())
 		return 1;
-	object_hide(cell);
+	binding_hide(cell);
 	return 0;
 }
 

@@ -38,15 +38,6 @@ struct wait {
 	struct seg_cell *cell;
 };
 
-static inline void cpu_pause(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb" ::: "memory");
-#endif
-}
-
 static void wake_first(const struct binding *b)
 {
 	uint32_t *bell = &sem_own(b)->bell;
@@ -183,7 +174,7 @@ static int first_sleep(struct wait *x, struct binding *b, uint32_t bell)
 	int r;
 
 	if (!x->cell)
-		x->cell = object_show(b);
+		x->cell = binding_show(b, 0);
 	r = futex_wait_class(&sem_own(b)->bell, bell, ANY_CLASS, clock, &abs);
 	if (!thread_serial()) {
 		x->cell = NULL;
@@ -276,7 +267,7 @@ static int wait_once(struct wait *x)
 		r = object_enter(x->l);
 		return r < 0 ? r : thread_register(&serial) < 0 ? -ENOMEM : 1;
 	}
-	object_hide(x->cell);
+	binding_hide(x->cell);
 	x->cell = NULL;
 	line_leave(x, b);
 	if (x->turn && r < 0)

@@ -245,31 +245,14 @@ static bool held_elsewhere(const struct wait *x, const struct binding *b)
 
 /* --- Sleeping --- */
 
-/* For those who look: this thread waits. Without a free cell it waits unseen. */
 void wait_show(struct wait *x, const struct binding *b)
 {
-	struct seg_cell *cells = seg_cells(b->space->base, (uint32_t)(b->me & LOCK_OWNER));
-	uint32_t tid = (uint32_t)syscall(SYS_gettid);
-
-	for (unsigned i = 0; i < 8; i++) {
-		struct seg_cell *c = &cells[(tid + i) % SEG_CELLS];
-		uint32_t none = 0;
-
-		if (__atomic_load_n(&c->slot_plus_one, __ATOMIC_RELAXED) ||
-		    !__atomic_compare_exchange_n(&c->slot_plus_one, &none, b->slot + 1, false,
-						 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-			continue;
-		__atomic_store_n(&c->tid, tid, __ATOMIC_RELAXED);
-		__atomic_store_n(&c->since_ns, (boottime_ns() & SEG_SINCE) | (uint64_t)x->l->attr.priority << SEG_SINCE_BITS, __ATOMIC_RELAXED);
-		x->cell = c;
-		return;
-	}
+	x->cell = binding_show(b, x->l->attr.priority);
 }
 
 void wait_hide(struct wait *x)
 {
-	if (x->cell)
-		__atomic_store_n(&x->cell->slot_plus_one, 0, __ATOMIC_RELEASE);
+	binding_hide(x->cell);
 	x->cell = NULL;
 }
 

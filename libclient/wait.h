@@ -23,15 +23,6 @@ struct wait {
 	struct binding *upgrades_by;     /* ... through this */
 };
 
-static inline void cpu_pause(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb" ::: "memory");
-#endif
-}
-
 /* --- slow.c: for those who look --- */
 
 void wait_show(struct wait *x, const struct binding *b);
