@@ -23,6 +23,7 @@ struct spare {
 static struct readers process;           /* for handles whose holds belong to the process */
 static struct readers *all;
 static struct spare *spares;
+static struct read_line *further;        /* lines beyond the threads' pages, where those who look for leaks see them. Under lib */
 
 static struct readers *readers_of(uint32_t holder)
 {
@@ -225,6 +226,29 @@ static void readers_list(struct readers *r)
 	all = r;
 }
 
+static struct read_line *line_further(struct readers *r)
+{
+	struct read_line *n = calloc(1, sizeof *n);
+
+	if (!n)
+		return NULL;
+	n->next = r->more;
+	r->more = n;
+	n->also = further;
+	further = n;
+	return n;
+}
+
+static void line_free(struct read_line *n)
+{
+	struct read_line **at = &further;
+
+	while (*at != n)
+		at = &(*at)->also;
+	*at = n->also;
+	free(n);
+}
+
 /* Where a further line of this thread is noted: in its lane, where that has none in use. NULL: no memory. */
 static struct read_line *line_place(struct readers *r, uint64_t key, uint32_t lane)
 {
@@ -234,22 +258,18 @@ static struct read_line *line_place(struct readers *r, uint64_t key, uint32_t la
 		spare_add(n);
 		return n;
 	}
-	n = calloc(1, sizeof *n);
-	if (!n)
-		return NULL;
-	n->next = r->more;
-	r->more = n;
-	return n;
+	return line_further(r);
 }
 
 static int line_note(struct readers *r, const struct binding *b, uint32_t line)
 {
-	struct read_line *n = line_place(r, key_of(b), b->lane), *next;
+	struct read_line *n = line_place(r, key_of(b), b->lane), *next, *also;
 
 	if (!n)
 		return -ENOMEM;
 	next = n->next;
-	*n = (struct read_line){ .cells = seg_line(b->space->base, line), .mark = line_mark(line), .line = line, .next = next,
+	also = n->also;
+	*n = (struct read_line){ .cells = seg_line(b->space->base, line), .mark = line_mark(line), .line = line, .next = next, .also = also,
 				 .space = space_ref(b->space) };
 	for (unsigned i = 0; i < SEG_LINE_CELLS; i++)
 		n->hold[i].at = &n->cells[i];
@@ -356,12 +376,10 @@ static struct read_hold *alias_room(struct readers *r)
 	for (n = line_first(r); n; n = line_next(r, n))
 		if (n->key && line_room(n, 0))
 			return line_room(n, 0);
-	n = calloc(1, sizeof *n);
+	n = line_further(r);
 	if (!n)
 		return NULL;
 	n->key = READ_NEVER;
-	n->next = r->more;
-	r->more = n;
 	return &n->hold[0];
 }
 
@@ -484,7 +502,7 @@ void read_thread_end(struct readers *r)
 		spare_add(n);
 	for (n = r->more; n; n = next) {
 		next = n->next;
-		free(n);
+		line_free(n);
 	}
 	if (r->at) {
 		*r->at = r->next;

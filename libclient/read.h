@@ -36,6 +36,7 @@ struct read_line {
 	uint64_t mark;
 	struct space *space;             /* with a reference */
 	struct read_line *next;          /* more of the same thread */
+	struct read_line *also;          /* of all such lines */
 	uint32_t line;
 	struct read_hold hold[SEG_LINE_CELLS];
 };
