@@ -492,17 +492,21 @@ int dlock_sem_getvalue(dlock_sem_t *s, int *ret);
 /*
  * From now on there are so many, for all who have it open, whatever number they named. If more are held, nothing is granted until
  * enough have been posted; whoever waits for more than there are any more gets EINVAL. It stays so as long as
- * any node holds some or waits.
+ * any node holds some or waits. EINVAL: no such number; or the semaphore is free.
  */
 int dlock_sem_resize(dlock_sem_t *s, unsigned permits);
 
 /*
  * The fencing token of the newest grant to this process: that of the permits of its node, so that processes of a node may have the
- * same one. It never falls, and is higher than that of permits which other nodes had, and gave back, before. EPERM: none held. ESTALE: lost.
+ * same one. It never falls, and is higher than that of permits which other nodes had, and gave back, before. EPERM: none held, or the
+ * semaphore is free. ESTALE: lost.
  */
 int dlock_sem_token(dlock_sem_t *s, uint64_t *ret);
 
-/* 0: this process holds permits, and the lease is good now. EPERM: it holds none. ESTALE: some were lost, and have not been posted since. */
+/*
+ * 0: this process holds permits, and the lease is good now. EPERM: it holds none, or the semaphore is free. ESTALE: some were lost, and
+ * have not been posted since.
+ */
 int dlock_sem_check(dlock_sem_t *s);
 
 /* Removes a free semaphore. Who has it open may go on using it on his node. ENOENT: there is none. Also the errors of dlock_sem_open(). */
