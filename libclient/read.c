@@ -217,8 +217,9 @@ static bool spare_take(uint64_t key, uint32_t *ret_line)
 
 static void readers_list(struct readers *r)
 {
-	if (r->at)
+	if (r->listed)
 		return;
+	r->listed = true;
 	r->next = all;
 	r->at = &all;
 	if (r->next)

@@ -45,6 +45,7 @@ struct readers {
 	struct read_line lane[READ_LANES];
 	struct read_line *more;
 	struct readers *next, **at;      /* all of the process that have or had a line. Under lib */
+	bool listed;                     /* the thread's own: it is one of them */
 };
 
 struct thread_page {

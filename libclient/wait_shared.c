@@ -46,7 +46,7 @@ void wait_unread(struct wait *x)
 /* Most threads read nothing. */
 static bool reads_at_all(const struct wait *x)
 {
-	return x->holder == HOLDER_PROCESS ? x->how & WAIT_SHARED : readers_here()->at != NULL;
+	return x->holder == HOLDER_PROCESS ? x->how & WAIT_SHARED : readers_here()->listed;
 }
 
 static int place(struct wait *x, struct binding *b)
