@@ -84,7 +84,7 @@ void act_sem(struct node *n, const struct core_action *a)
 	}
 }
 
-/* The first of its holders here stands for all. */
+/* Returns the first of its holders here. */
 uint32_t sem_show(const struct object *o, struct query_name *q)
 {
 	struct sem_view v;

@@ -10,6 +10,7 @@
 
 #include "../log.h"
 #include "../shm/object.h"
+#include "../shm/sem.h"
 #include "../shm/word.h"
 #include "../things/key.h"
 #include "node.h"
@@ -207,6 +208,7 @@ struct readings {
 	struct party parties[QUERY_READERS_MAX];
 	struct query_party readers[QUERY_READERS_MAX];
 	size_t n_readers, n_reading;
+	uint32_t but;                    /* this client has been told of; 0: none */
 };
 
 static void add_reader(struct space *s, uint32_t slot, uint32_t client, void *arg)
@@ -215,6 +217,8 @@ static void add_reader(struct space *s, uint32_t slot, uint32_t client, void *ar
 	struct party *p = &r->parties[r->n_readers];
 
 	(void)s, (void)slot;
+	if (client == r->but)
+		return;
 	r->n_reading++;
 	if (r->n_readers < QUERY_READERS_MAX && party_of(r->n, client, &r->w->lookups, p))
 		r->readers[r->n_readers++] = p->q;
@@ -230,6 +234,16 @@ static void show_readers(struct space *s, uint32_t slot, uint64_t word, struct r
 	q->n_reading = r->n_reading;
 	if (r->n_reading && !(word & LOCK_EXCLUSIVE))
 		q->state = "shared";     /* an owner who is not inside waits for them */
+}
+
+/* The first of them is `holder` already. */
+static void show_holders(struct space *s, uint32_t slot, uint32_t first, struct readings *r, struct query_name *q)
+{
+	r->but = first;
+	sem_each_holder(s, slot, add_reader, r);
+	q->readers = r->readers;
+	q->n_readers = r->n_readers;
+	q->n_reading = r->n_reading;
 }
 
 static void show_name(const struct node *n, struct space *s, uint32_t slot, struct waitings *w,
@@ -266,10 +280,15 @@ static void show_name(const struct node *n, struct space *s, uint32_t slot, stru
 	q.says = said;
 	if (object_at(s, slot) && (q_small(name_kind(s, slot))))
 		node_thing_show(object_at(s, slot), &q);
-	if (object_at(s, slot) && name_kind(s, slot) == KIND_SEM &&
-	    party_of(n, sem_show(object_at(s, slot), &q), &w->lookups, &holder)) {
-		holder.q.token = q.token;
-		q.holder = &holder.q;
+	if (object_at(s, slot) && name_kind(s, slot) == KIND_SEM) {
+		uint32_t first = sem_show(object_at(s, slot), &q);
+
+		if (party_of(n, first, &w->lookups, &holder)) {
+			holder.q.token = q.token;
+			q.holder = &holder.q;
+		}
+		if (first)               /* a space that is broken is not looked into */
+			show_holders(s, slot, first, &readings, &q);
 	}
 	if (object_at(s, slot) && name_kind(s, slot) == KIND_POOL)
 		pool_show(object_at(s, slot), &q);

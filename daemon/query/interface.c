@@ -46,7 +46,7 @@ const char interface_dlock[] =
 ")\n"
 "\n"
 "# master: the node that grants it; there is none alone. ownerDied: the next robust holder is told so.\n"
-"# readers: who holds it shared on this node, the first of readerCount.\n"
+"# readers: who holds it shared on this node, the first of readerCount; of a semaphore, who has permits besides holder.\n"
 "# opens: processes that have it open.\n"
 "# token: the last one given out. waiters: in the order of their coming, the first ones of\n"
 "# waiterCount: ShowName tells of up to 64, ListNames of fewer where many names have many.\n"

@@ -102,7 +102,7 @@ struct query_name {
 	uint32_t opens;                  /* processes of this node that have it open */
 	uint64_t token;                  /* the last one given out */
 	const struct query_party *holder;           /* NULL: none */
-	const struct query_party *readers;          /* who holds it shared, on this node; QUERY_READERS_MAX are enough */
+	const struct query_party *readers;          /* who holds it shared, on this node, or permits besides holder; QUERY_READERS_MAX are enough */
 	size_t n_readers, n_reading;                /* n_reading: how many there are */
 	const struct query_party *waiters;          /* in the order of their coming */
 	size_t n_waiters;                           /* QUERY_WAITERS_MAX are enough */

@@ -51,22 +51,23 @@ static void add_state(struct table *t, struct json_object *name)
 		table_add(t, state, strcmp(state, "held") == 0 || strcmp(state, "shared") == 0 ? COLOUR_GOOD : COLOUR_DIM);
 }
 
-/* The first line has the state, and no party. */
+/* Of a lock that is read the first line has the state, and no party; of a semaphore, the first of those who have permits. */
 static void add_readers(struct table *t, const char *full, struct json_object *name)
 {
 	struct json_object *readers = field(name, "readers");
 	size_t n = json_object_is_type(readers, json_type_array) ? json_object_array_length(readers) : 0;
 	long long count = field_number(name, "readerCount");
+	bool permits = strcmp(field_text(name, "kind"), "semaphore") == 0;
 	char more[48];
 
 	for (size_t i = 0; i < n; i++) {
 		table_add(t, full, COLOUR_DIM);
-		table_add(t, "reads", COLOUR_GOOD);
+		table_add(t, permits ? "held" : "reads", COLOUR_GOOD);
 		add_party(t, name, json_object_array_get_idx(readers, i));
 	}
 	if (count <= (long long)n)
 		return;
-	snprintf(more, sizeof(more), "%lld more read", count - (long long)n);
+	snprintf(more, sizeof(more), permits ? "%lld more" : "%lld more read", count - (long long)n);
 	table_add(t, full, COLOUR_DIM);
 	table_add(t, more, COLOUR_GOOD);
 	add_party(t, name, NULL);

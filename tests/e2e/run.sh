@@ -340,8 +340,9 @@ one=$holder
 hold sem --sem 2
 run 1 -n --sem 2 sem true && run 65 --sem 3 sem true && says 'another number'
 ok $? 'two runs hold the two permits of a semaphore, a third finds none, and a fourth is told that there are two'
-"$dlock" show sem >"$out" && has 'semaphore, held' && has '2 of 2'
-ok $? '... as dlock show says'
+"$dlock" show sem >"$out" && has 'semaphore, held' && has '2 of 2' && has "default/sem *held .* $one .*--sem 2" &&
+	has "default/sem *held .* $holder .*--sem 2" && [ "$(grep -c '^default/sem ' "$out")" = 2 ]
+ok $? '... as dlock show says, with both'
 kill -9 "$one"
 until_true "$dlock" run -n --sem 2 sem true 2>"$err" && run 1 -n --sem 1 one false
 ok $? 'when one is killed, its permit is free; a lock or another semaphore is not concerned'
