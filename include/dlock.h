@@ -478,6 +478,7 @@ int dlock_sem_clockwait_n(dlock_sem_t *s, unsigned n, clockid_t clock, const str
  * Gives one back, or n. Never waits. (sem_post)
  *   EPERM   this process holds fewer. Free: never
  *   EOVERFLOW  free: there are 2^31 - 1 already
+ *   EINVAL  n is 0
  *   ESTALE  they were lost before, with the lease of the node; none of those is given back
  */
 int dlock_sem_post(dlock_sem_t *s);

@@ -573,18 +573,20 @@ void node_tell(void *arg, const struct shm_event *ev)
 {
 	struct node *n = arg;
 	char name[ATTACH_NAME_MAX + 1] = "";
+	const char *kind = NULL;
 
 	if (ev->space && ev->slot && ev->space->names.base && name_is(ev->space, ev->slot)) {
 		struct name_text t = name_text(ev->space, ev->slot);
 
 		snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
+		kind = kind_text(name_kind(ev->space, ev->slot));
 	}
 	log_event(n, ev, name);
 	if (n->query && query_watched(n->query))
 		query_event(n->query, &(struct query_event){
 			.boottime_ms = loop_now(n->loop) / NSEC_PER_MSEC, .realtime_ms = realtime_ms(),
 			.event = ev->what, .space = ev->space ? ev->space->name : NULL,
-			.name = name[0] ? name : NULL, .pid = ev->pid, .token = ev->token, .detail = ev->detail });
+			.name = name[0] ? name : NULL, .kind = kind, .pid = ev->pid, .token = ev->token, .detail = ev->detail });
 }
 
 void node_link_event(void *arg, const struct links_event *ev)

@@ -291,6 +291,7 @@ struct json_object *format_event(const struct query_event *event)
 	put_number(&b, "realtimeMs", event->realtime_ms);
 	put_text(&b, "space", event->space);
 	put_text(&b, "name", event->name);
+	put_text(&b, "kind", event->kind);
 	put_known(&b, "pid", (uint64_t)event->pid);
 	put_known(&b, "token", event->token);
 	put_text(&b, "detail", event->detail);

@@ -71,7 +71,7 @@ const char interface_dlock[] =
 "# boottimeMs: CLOCK_BOOTTIME. realtimeMs: CLOCK_REALTIME, since 1970. New events may be added.\n"
 "type Event (\n"
 "  event: string, boottimeMs: int, realtimeMs: int, space: ?string, name: ?string,\n"
-"  pid: ?int, token: ?int, detail: ?string\n"
+"  kind: ?string, pid: ?int, token: ?int, detail: ?string\n"
 ")\n"
 "\n"
 "# The node, and the first 100 of its spaces and links.\n"

@@ -118,6 +118,7 @@ struct query_event {
 	uint64_t boottime_ms, realtime_ms;
 	const char *event;               /* "attach", "detach", "open", "grant", "release", "owner-died", "contended", "space-broken", "link" … */
 	const char *space, *name;        /* NULL where it has none */
+	const char *kind;                /* of the name */
 	pid_t pid;
 	uint64_t token;
 	const char *detail;

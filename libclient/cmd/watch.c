@@ -42,6 +42,8 @@ static void show_event(struct json_object *event)
 	       colour_off(COLOUR_BOLD));
 	if (field(event, "space"))
 		printf(" %s%s%s", field_text(event, "space"), name[0] ? "/" : "", name);
+	if (field(event, "kind") && strcmp(field_text(event, "kind"), "lock") != 0)
+		printf(" (%s)", field_text(event, "kind"));
 	if (field(event, "pid"))
 		printf(" pid %lld", field_number(event, "pid"));
 	if (field(event, "token"))

@@ -335,8 +335,15 @@ ok $? 'when it is killed the next one leads, in a higher term'
 
 # --- permits of a semaphore ---
 
+"$dlock" watch sem >"$TMPDIR/watched" & watch=$!
+tells() { "$dlock" run sem true && grep -q "grant .*default/sem token" "$TMPDIR/watched"; }
+until_true tells
 hold sem --sem 2
 one=$holder
+until_true grep -q "grant .*default/sem (semaphore) token" "$TMPDIR/watched"
+ok $? 'dlock watch tells a semaphore from a lock of the same name'
+kill $watch
+wait $watch 2>/dev/null
 hold sem --sem 2
 run 1 -n --sem 2 sem true && run 65 --sem 3 sem true && says 'another number'
 ok $? 'two runs hold the two permits of a semaphore, a third finds none, and a fourth is told that there are two'
