@@ -33,7 +33,7 @@ int wait_still_reads(const struct wait *x, const struct binding *b)
 
 bool wait_in_vain(uint64_t w)
 {
-	return lock_is_free(w) && !lock_count(w) && (w & LOCK_Y);
+	return lock_is_free(w) && !(w & LOCK_L) && (w & LOCK_Y);        /* also of a share */
 }
 
 void wait_unread(struct wait *x)

@@ -463,6 +463,7 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	/* A client may have scribbled the word open meanwhile; the range is given to a closed one. */
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
+	readers_want(s, slot);           /* served, or said again by who sleeps on */
 	n->fresh = n->shared && name_awaited(s, slot);
 	if (n->shared) {
 		name_reopen(s, slot);

@@ -62,6 +62,29 @@ wait $one $two $three
 [ ! -e "$dir/wrong" ] && [ "$(cat "$dir/x")" = 36 ]
 ok $? 'writers and readers of both nodes, 36 of each'
 
+# Two that are told what to do: says NODE LETTERS, and has_said NODE WHAT (within five seconds).
+for i in 1 2; do
+	mkfifo "$dir/tell.$i"
+	DLOCK_RUN_DIR=$dir/$i/run "${O:?}/tests/e2e/shared_teller" <"$dir/tell.$i" >"$dir/said.$i" &
+done
+exec 7>"$dir/tell.1" 8>"$dir/tell.2"
+says() { echo "$2" >&$((6 + $1)); }
+is_said() { [ "$(cat "$dir/said.$1")" = "$2" ]; }
+has_said() { until_true 5 is_said "$1" "$2"; }
+says 1 s && says 2 s && has_said 1 's0 ' && has_said 2 's0 '
+says 1 u
+sleep 0.3
+says 2 u
+has_said 2 "s0 u35 " && is_said 1 's0 '
+ok $? 'of two nodes that upgrade the second is told so'
+says 2 p && has_said 1 's0 u0 ' && says 2 s && sleep 0.3 && is_said 2 's0 u35 p0 '
+ok $? 'the first has it alone once the other has let go'
+says 1 d && has_said 2 's0 u35 p0 s0 ' && says 2 p && says 1 p && has_said 1 's0 u0 d0 p0 '
+ok $? 'after a downgrade both read'
+says 2 s && says 2 u && says 2 d && has_said 2 's0 u35 p0 s0 p0 s0 u0 d0 ' && says 1 s && has_said 1 's0 u0 d0 p0 s0 '
+ok $? 'and so the other way round'
+exec 7>&- 8>&-
+
 held 1 e k -s
 in_there e
 kill -KILL "${daemon[1]}"
