@@ -95,12 +95,12 @@ void shm_loss_over(struct shm *shm)
 /* --- then --- */
 
 /* The hold's count and all below are over for this name. false: too little is left above it. */
-bool name_retire_count(struct ledger_name *n, uint64_t was)
+bool name_retire_count(struct ledger_name *n, uint64_t was, uint32_t least)
 {
 	uint64_t left = lock_count(was) ? (UINT64_C(1) << LOCK_COUNT_BITS) - lock_count(was) - 1 : 0;
 	uint64_t room = n->room && n->room < left ? n->room : left;
 
-	if (room < ROOM_MIN)
+	if (room < least)
 		return false;
 	n->room = room < ROOM_MAX ? (uint32_t)room : ROOM_MAX;
 	return true;
@@ -127,7 +127,7 @@ static bool word_lapse(struct space *s, uint32_t slot)
 	if (lock_is_free(was))
 		return true;
 	hold_lapse(s, slot, (uint32_t)(was & LOCK_OWNER), NULL);
-	return name_retire_count(name_at(s, slot), was);
+	return name_retire_count(name_at(s, slot), was, ROOM_MIN);
 }
 
 /* Only a claim without a lease is still the core's. */

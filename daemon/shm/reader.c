@@ -166,6 +166,8 @@ static void is_client(struct space *s, uint32_t slot, uint32_t client, void *arg
 		*wanted = 0;
 }
 
+#define ROOM_KEPT 4096                   /* a name that is open for long shall not be worn down to ranges that cost something */
+
 /*
  * Whoever has set his cell, and is stopped before he lets others in, reads: they come in. Not so one who says that he
  * waits for readers, among them other threads of his process.
@@ -179,7 +181,7 @@ bool readers_pass_over(struct space *s, uint32_t slot, uint64_t w)
 		return false;
 	if (inside && !(READ_LOAD(&seg_slot(s->base, slot)->drain) & DRAIN_OWNER))
 		readers_each(s, slot, is_client, &client);
-	if ((inside && client) || !name_retire_count(name_at(s, slot), w))
+	if ((inside && client) || !name_retire_count(name_at(s, slot), w, ROOM_KEPT))
 		return false;
 	return lock_pass_over(&seg_slot(s->base, slot)->word, w, inside);
 }

@@ -422,7 +422,7 @@ void shm_loss_over(struct shm *shm);     /* it did not come to that */
  * for, and have no lease. All other numbers of the core's are free by now.
  */
 void shm_lapse(struct shm *shm);
-bool name_retire_count(struct ledger_name *n, uint64_t was);       /* a hold was lost: ranges begin above it. false: too little is left */
+bool name_retire_count(struct ledger_name *n, uint64_t was, uint32_t least);     /* a hold was lost: ranges begin above it. false: less than that is left */
 void shm_lapse_told(struct shm *shm);    /* clients are there: whom a lapse before shm_start() concerned is told now */
 
 /* --- watch.c --- */

@@ -677,6 +677,28 @@ static void lapse_before_a_restart_is_told_after_it(void **state)
 	scene_done(&x);
 }
 
+/* Each of them has about half of what was left. */
+static void passed_over_often(void **state)
+{
+	unsigned passed = 0;
+	struct scene x;
+
+	(void)state;
+	scene_open(&x);
+	for (unsigned i = 0; i < 40; i++) {
+		uint64_t room = name_at(x.s, x.slot)->room ? name_at(x.s, x.slot)->room : x.r.range;
+		uint64_t w = lock_range_word(room / 2) | LOCK_W | x.a.index;
+
+		word_store(x.word, w);
+		passed += readers_pass_over(x.s, x.slot, w);
+	}
+	assert_true(passed > 3);
+	assert_true(name_at(x.s, x.slot)->room >= 4096);
+	shm_lapse(x.r.shm);
+	assert_null(x.s->broken);
+	scene_done(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -697,6 +719,7 @@ int main(void)
 		STORY(lost_hold_is_like_no_later_one, "a lost hold is like no later one"),
 		STORY(short_ranges_have_the_tokens_of_their_grant, "tokens after a lapse are those of the grant"),
 		STORY(last_tokens_of_a_range_cost_the_space, "a hold at the end of its range costs the space"),
+		STORY(passed_over_often, "owners who are passed over do not wear a name down"),
 		STORY(claim_outlives_a_lapse, "a claim outlives a lapse"),
 		STORY(claim_that_nobody_waits_for_is_given_up, "a claim that nobody waits for any more is given up"),
 		STORY(lost_grant_says_owner_died, "a grant that says lost is told to robust takers"),
