@@ -67,6 +67,11 @@ static struct object *object_new(struct space *s, uint32_t slot)
 	o->space = s;
 	o->slot = slot;
 	o->kind = kind;
+	o->next = s->objects;
+	o->at = &s->objects;
+	if (o->next)
+		o->next->at = &o->next;
+	s->objects = o;
 	s->things[slot] = o;
 	return o;
 }
@@ -77,6 +82,9 @@ static void object_free(struct object *o)
 	if (kind_of(o)->free)
 		kind_of(o)->free(o);
 	o->space->things[o->slot] = NULL;
+	*o->at = o->next;
+	if (o->next)
+		o->next->at = o->at;
 	free(o);
 }
 
@@ -340,11 +348,7 @@ int objects_adopt(struct space *s)
 
 void objects_free(struct space *s)
 {
-	for (uint32_t i = 0; s->things && s->names.base && (i = table_next(&s->names, i));) {
-		struct object *o = object_at(s, i);
-
-		if (!o)
-			continue;
+	for (struct object *o; (o = s->objects);) {
 		while (o->accounts)
 			account_free(o->accounts);
 		object_free(o);

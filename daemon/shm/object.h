@@ -26,6 +26,7 @@ struct account {
 };
 
 struct object {
+	struct object *next, **at;       /* of the space's */
 	struct space *space;
 	uint32_t slot;
 	uint32_t note;                   /* the slot of its own note */

@@ -180,6 +180,7 @@ struct space {
 	/* object.c */
 	void **things;                   /* by slot: struct object, struct account; NULL: there have been none */
 	struct account **accounts;       /* hash of client and object */
+	struct object *objects;
 
 	/* elect.c */
 	struct elect **elects;           /* by slot, in chunks; NULL: there have been none */
