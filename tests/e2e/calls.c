@@ -21,6 +21,7 @@
 
 #include "dlock.h"
 #include "harness.h"
+#include "threads.h"
 
 static struct daemon node;
 static bool good;
@@ -65,44 +66,6 @@ static dlock_t *open_lock(const char *name, unsigned flags)
 }
 
 /* --- Other threads and processes --- */
-
-typedef int (*deed)(void *l);
-
-struct thread {
-	pthread_t id;
-	deed fn;
-	void *l;
-	int r, done;
-};
-
-static void *thread_run(void *arg)
-{
-	struct thread *t = arg;
-
-	t->r = t->fn(t->l);
-	__atomic_store_n(&t->done, 1, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-static void spawn(struct thread *t, deed fn, void *l)
-{
-	*t = (struct thread){ .fn = fn, .l = l };
-	pthread_create(&t->id, NULL, thread_run, t);
-}
-
-static int join(struct thread *t)
-{
-	pthread_join(t->id, NULL);
-	return t->r;
-}
-
-static int elsewhere(deed fn, void *l)
-{
-	struct thread t;
-
-	spawn(&t, fn, l);
-	return join(&t);
-}
 
 static pid_t child(deed fn, void *l)
 {
