@@ -43,11 +43,12 @@ static void ask(struct caller *c, struct input *in)
 {
 	uint8_t what = (uint8_t)input_number(in, 1);
 	struct small_account *box = (struct small_account *)seg_slot(world.base, c->account % SEG_SLOTS_MAX);
-	uint32_t number = (uint32_t)(__atomic_load_n(&box->request, __ATOMIC_RELAXED) >> 32) + (what >> 4 & 3);
+	uint32_t number;
 	struct stat st;
 
 	if (!c->account || fstat(world.segment, &st) < 0 || (uint64_t)st.st_size < SEG_SIZE)
 		return;
+	number = (uint32_t)(__atomic_load_n(&box->request, __ATOMIC_RELAXED) >> 32) + (what >> 4 & 3);
 	box->arg = what & 0x80 ? input_number(in, 4) : what & 0x40 ? number - 1 : 1;
 	__atomic_store_n(&box->request, small_request(number, what & 15), __ATOMIC_RELEASE);
 	seg_bit_set(world.base, SEG_WANT, c->account % SEG_SLOTS_MAX);
