@@ -40,6 +40,7 @@ says() { grep -q -- "$1" "$err"; }
 has() { grep -q -- "$1" "$out"; }
 ms() { local t=${EPOCHREALTIME/[.,]/}; echo $((t / 1000)); }
 free() { "$dlock" run -n "$1" true; }
+freed() { until_true free "$1" 2>/dev/null; }          # after a death, of which the daemon has to hear first
 running() { local s; s=$(ps -o stat= -p "$1") && [[ $s != Z* ]]; }
 
 # until_true COMMAND...: within five seconds.
@@ -152,7 +153,7 @@ echo $! >$TMPDIR/stranger
 exec "$DLOCK" run d -c 'kill -9 $PPID; sleep 20'
 SCRIPT
 DLOCK=$dlock timeout 20 bash "$TMPDIR/exec.sh" 2>"$err"
-[ $? = 137 ] && says 'guard' && running "$(cat "$TMPDIR/stranger")" && free d
+[ $? = 137 ] && says 'guard' && running "$(cat "$TMPDIR/stranger")" && freed d
 ok $? 'the guard killed: the front kills what was guarded, but not children that it had before'
 kill "$(cat "$TMPDIR/stranger")"
 
@@ -217,17 +218,18 @@ run 1 -n r true && running "$command"
 ok $? 'a restart of the daemon leaves the run alone'
 kill $holder
 wait $holder
-[ $? = 143 ] && free r
+[ $? = 143 ] && freed r
 ok $? '... and the lock is free after its end'
-"$dlock" run r -c 'sleep 0.5; exit 3' &
+rm -f "$TMPDIR/held"
+"$dlock" run r -c 'echo >$TMPDIR/held; sleep 0.5; exit 3' &
 holder=$!
-sleep 0.2
+until_true test -e "$TMPDIR/held"
 daemon_stop
 wait $holder
 [ $? = 3 ]
 ok $? 'a run ends in order while there is no daemon'
 daemon_start
-free r
+freed r
 ok $? '... which leaves the lock free'
 
 # --- a terminal ---
@@ -311,7 +313,7 @@ if [ "$(id -u)" = 0 ] && [ -n "$cgroup" ] && mkdir "$cgroup" 2>/dev/null && pyth
 	ok $? 'where this control group is delegated the run gets one of its own'
 	kill -9 $holder
 	wait $holder 2>/dev/null
-	until_true free g && ! ls -d "$cgroup"/dlock-run-* 2>/dev/null && until_true rmdir "$cgroup" 2>/dev/null
+	freed g && ! ls -d "$cgroup"/dlock-run-* 2>/dev/null && until_true rmdir "$cgroup" 2>/dev/null
 	ok $? '... which is emptied and removed when the run is killed'
 else
 	skip 'a control group of its own' 'none can be made here'
