@@ -222,7 +222,7 @@ void etcd_bench_init(struct etcd_bench *b, struct etcd_rig *r)
 	for (int i = 0; i < r->n; i++)
 		snprintf(b->url + strlen(b->url), 32, "%s127.0.0.1:%u", i ? "," : "", r->members[i].client_port);
 	snprintf(b->url + strlen(b->url), 32, "/test/%u", ++serial);
-	b->options = (struct store_options){ .url = b->url, .request_ms = 2000 };
+	b->options = (struct store_options){ .url = b->url, .request_ms = 10000 };
 	if (r->flags & RIG_TLS) {
 		snprintf(b->ca, sizeof b->ca, "%s/ca.pem", r->dir);
 		snprintf(b->cert, sizeof b->cert, "%s/cert.pem", r->dir);
