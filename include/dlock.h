@@ -18,7 +18,8 @@
  *             thread waits; the wait goes on after them. The library sets no handlers and blocks no signals.
  *   fork      the parent goes on as if nothing had happened. The child holds nothing (dlock_post()
  *             says EPERM there) and owns copies of all handles, good to wait on and to close: it
- *             attaches to the daemon as a client of its own at its first wait.
+ *             attaches to the daemon as a client of its own at its first wait. Where a signal handler forks in
+ *             the midst of a call, the child goes on with it as if the fork had come before it, or after it.
  *   exec      releases what the process held. So does its end, in whatever way; and the end of a
  *             thread releases what that thread held.
  *   time      absolute, in seconds and nanoseconds, as in POSIX.

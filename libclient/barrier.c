@@ -111,7 +111,7 @@ static void hide(struct party *p)
 	p->shown = NULL;
 }
 
-/* After a sleep that was a fork's: nothing of it is the child's. */
+/* Has a signal handler forked meanwhile, and is this the child? Nothing of the party is the child's then. */
 static bool is_child(struct party *p)
 {
 	uint32_t serial;
@@ -306,6 +306,8 @@ static int party_once(struct party *p)
 	if (r != 0)
 		return r;
 	r = come(p);
+	if (is_child(p))
+		return AGAIN;
 	hide(p);
 	if (p->turn.cell)
 		barrier_leave(&p->turn);

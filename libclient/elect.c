@@ -124,7 +124,7 @@ static int elect_proclaim(dlock_elect_t *e, const void *buf, size_t len)
 	return r == 0 ? elect_say(b, &h, buf) : r;
 }
 
-/* The word is taken. Who has lost it already has never led. */
+/* The word is taken. Who has lost it already has never led; nor has a child, of a signal handler that forked just now (-EPERM). */
 static int elect_begin(dlock_elect_t *e, const void *buf, size_t len)
 {
 	struct binding *b;
@@ -158,7 +158,7 @@ int dlock_elect_campaign(dlock_elect_t *e, const void *value, size_t len)
 		r = dlock_wait(&e->h);
 		if (r == 0)
 			r = -elect_begin(e, value, len);
-	} while (r == ESTALE);
+	} while (r == ESTALE || r == EPERM);
 	return r;
 }
 
@@ -172,7 +172,7 @@ int dlock_elect_clockcampaign(dlock_elect_t *e, const void *value, size_t len, c
 		r = dlock_clockwait(&e->h, clock, abs);
 		if (r == 0)
 			r = -elect_begin(e, value, len);
-	} while (r == ESTALE);
+	} while (r == ESTALE || r == EPERM);
 	return r;
 }
 
@@ -184,7 +184,7 @@ int dlock_elect_trycampaign(dlock_elect_t *e, const void *value, size_t len)
 		r = dlock_trywait(&e->h);
 	if (r == 0)
 		r = -elect_begin(e, value, len);
-	return r == ESTALE ? EBUSY : r;
+	return r == ESTALE || r == EPERM ? EBUSY : r;
 }
 
 int dlock_elect_proclaim(dlock_elect_t *e, const void *value, size_t len)

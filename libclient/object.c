@@ -64,6 +64,11 @@ int object_bind(struct dlock *l, const struct limit *limit, struct binding **ret
 		struct binding *b = binding_now(l);
 		int r;
 
+		if (!thread_serial()) {  /* a child now, that begins again */
+			r = object_enter(l);
+			if (r < 0)
+				return r;
+		}
 		if (!binding_lost(b)) {
 			*ret = b;
 			return 0;

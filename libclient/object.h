@@ -2,8 +2,8 @@
 /*
  * What the calls on objects share: the way to a binding, and the bell.
  *
- * None of it is held over a fork in a signal handler: whoever comes back from a sleep as a child (thread_serial() is
- * 0) has nothing left of what it had, and begins again.
+ * None of it is held over a fork in a signal handler: whoever finds itself to be a child (thread_serial() is
+ * 0) has nothing left of what it had, and begins again, by object_bind().
  */
 #ifndef DLOCK_OBJECT_H
 #define DLOCK_OBJECT_H

@@ -21,6 +21,7 @@ struct spare {
 };
 
 static struct readers process;           /* for handles whose holds belong to the process */
+static bool process_is_old;              /* it is of before a fork. Under lib */
 static struct readers *all;
 static struct spare *spares;
 static struct read_line *further;        /* lines beyond the threads' pages, where those who look for leaks see them. Under lib */
@@ -514,11 +515,31 @@ void read_thread_end(struct readers *r)
 	lib_unlock();
 }
 
-/* The pages of all threads are wiped, and the lines are the parent's. */
+/* The lines are the parent's. Records stay as they are for as long as somebody may be in the midst of one. */
 void read_child(void)
 {
 	all = NULL;
 	spares = NULL;
-	memset(&process, 0, sizeof process);
+	process_is_old = true;
 	spaces_child();
+}
+
+static bool readers_used(const struct readers *r)
+{
+	bool used = r->listed || r->more;
+
+	for (unsigned i = 0; i < READ_LANES; i++)
+		used |= r->lane[i].key != 0;
+	return used;
+}
+
+void read_begin(struct readers *r)
+{
+	lib_lock();
+	if (process_is_old)
+		memset(&process, 0, sizeof process);
+	process_is_old = false;
+	if (readers_used(r))             /* most never read, and then their memory is not touched */
+		memset(r, 0, sizeof *r);
+	lib_unlock();
 }

@@ -2,7 +2,7 @@
 /*
  * Shared holds as this process knows them; what others see of them is in the cells (proto/readers.h).
  *
- *   struct readers    what one thread reads, in the page that a fork wipes (thread.h). One more is the process's own, for
+ *   struct readers    what one thread reads, behind the page that a fork wipes (thread.h). One more is the process's own, for
  *                     handles whose holds belong to it
  *   struct read_line  a line of the segment that the daemon has given out, with a record for each of its cells
  *   struct read_hold  what one handle holds. Where a thread reads one name through several handles, one record has the
@@ -51,19 +51,29 @@ struct readers {
 struct thread_page {
 	uint32_t serial;                 /* thread.h */
 	uint32_t rounds;                 /* of destructors that have been seen */
-	struct readers readers;
 };
-_Static_assert(sizeof(struct thread_page) <= 4096, "a page");
+_Static_assert(sizeof(struct readers) <= 4096, "a page");
+
+/*
+ * So many bytes further on lies the thread's struct readers. No fork wipes that: where it came from a signal handler the child may
+ * have to go on with a call that works with it. It is cleared when the child's thread gets a serial of its own.
+ */
+extern uint32_t thread_wiped;
+
+static inline struct readers *readers_behind(const void *page)
+{
+	return (struct readers *)((uintptr_t)page + thread_wiped);
+}
 
 /* Where the serial is not 0. */
 static inline struct readers *readers_here(void)
 {
-	return &((struct thread_page *)(uintptr_t)thread_cell)->readers;
+	return readers_behind(thread_cell);
 }
 
 static inline uint32_t lane_offset(uint32_t lane)
 {
-	return (uint32_t)(offsetof(struct thread_page, readers.lane) + lane * sizeof(struct read_line));
+	return thread_wiped + (uint32_t)(offsetof(struct readers, lane) + lane * sizeof(struct read_line));
 }
 
 /* Of the binding, where the serial is not 0; there is a line only if its key is the binding's. */
@@ -114,6 +124,7 @@ void read_wake(const struct binding *b); /* somebody waits for readers to leave 
 bool read_busy(const struct dlock *l);   /* somebody holds it shared through this handle. Under lib */
 void read_closed(const struct dlock *l); /* what was lost through it is forgotten. Under lib */
 void read_thread_end(struct readers *r); /* gives back what the thread reads, and its lines to others */
-void read_child(void);
+void read_child(void);                   /* of a fork: nothing is read, and there are no threads with lines */
+void read_begin(struct readers *r);      /* a thread gets its serial: what is there is of before a fork */
 
 #endif

@@ -265,6 +265,9 @@ static int wait_once(struct wait *x)
 		uint32_t serial;
 
 		r = object_enter(x->l);
+		lib_lock();
+		x->l->name->waiters = NULL;      /* it may have been in the midst of joining them */
+		lib_unlock();
 		return r < 0 ? r : thread_register(&serial) < 0 ? -ENOMEM : 1;
 	}
 	binding_hide(x->cell);

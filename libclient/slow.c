@@ -492,6 +492,8 @@ static int wait_whole(struct wait *x)
 		r = wait_binding_once(x, &b);
 		if (r == 0)
 			r = wait_on(x, b);
+		if (r != 0 && !thread_serial() && !(x->how & WAIT_UPGRADE))
+			r = 1;           /* a child by now: what was in its way was in its parent's */
 	} while (r == 1);
 	wait_hide(x);
 	wait_unread(x);

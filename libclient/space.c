@@ -86,13 +86,13 @@ static int segment_map(int fd, uint64_t generation, void **ret)
 	return 0;
 }
 
-/* What nobody refers to, but for the newest of each space. */
+/* What nobody refers to, but for the newest of each space; and what is the parent's, since this thread may be about to use that. */
 static void spaces_trim(void)
 {
 	struct space **at = &spaces, *s;
 
 	while ((s = *at)) {
-		if (s->refs || space_first(s->name, strlen(s->name)) == s) {
+		if (s->refs || !s->generation || space_first(s->name, strlen(s->name)) == s) {
 			at = &s->next;
 			continue;
 		}
@@ -144,14 +144,30 @@ static int bell_set(struct space *s, int fd)
 	return 0;
 }
 
+/* A child goes on with the descriptor that it has from its parent. */
+static int bell_inherited(const char *name, size_t len, int fd)
+{
+	uint64_t ino;
+
+	for (const struct space *s = spaces; s && fifo_ino(fd, &ino); s = s->next) {
+		if (s->generation || strlen(s->name) != len || memcmp(s->name, name, len) || s->bell_ino != ino || !bell_good(s))
+			continue;
+		close(fd);
+		return s->bell;
+	}
+	return fd;
+}
+
 int space_get(const char *name, size_t len, uint64_t generation, int segment_fd, int bell_fd,
 	      struct space **ret)
 {
 	struct space *s = space_first(name, len);
 	int r = 0;
 
-	if (!s || s->generation != generation)
+	if (!s || s->generation != generation) {
 		r = space_map(name, len, generation, segment_fd, &s);
+		bell_fd = bell_inherited(name, len, bell_fd);
+	}
 	if (segment_fd >= 0)
 		close(segment_fd);
 	if (r == 0)
@@ -215,9 +231,14 @@ int space_value(struct space *s, uint32_t slot, int fd, struct value_page **ret)
 
 	if (r == 0)
 		r = open_up(s->values, off, SEG_VALUE_SIZE);
-	if (r == 0)
-		*ret = (struct value_page *)(s->values + off);
-	return r;
+	if (r < 0)
+		return r;
+	if (!s->values_end || off < s->values_begin)
+		s->values_begin = off;
+	if (off + SEG_VALUE_SIZE > s->values_end)
+		s->values_end = off + SEG_VALUE_SIZE;
+	*ret = (struct value_page *)(s->values + off);
+	return 0;
 }
 
 uint32_t space_lines(struct space *s)
@@ -233,12 +254,43 @@ uint32_t space_lines(struct space *s)
 	return n;
 }
 
+/* Nothing is charged for that yet, so it does not fail; and no page is there before it is touched. */
+static void cover(char *base, uint64_t size)
+{
+	mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* As far as this process could reach it. */
+static void cover_segment(struct space *s)
+{
+	cover(s->base, SEG_SIZE);
+	mprotect(s->base, HEAD_AND_BITS, PROT_READ | PROT_WRITE);
+	open_up(s->base, SEG_AREA_OFF + (uint64_t)s->area * SEG_AREA_SIZE, SEG_AREA_SIZE);
+	if (s->lines_open)
+		open_up(s->base, SEG_LINE_OFF, (uint64_t)s->lines_open * SEG_LINE_CELLS * sizeof(uint64_t));
+	for (uint32_t i = 0; i < SEG_SLOTS_MAX / SEG_CHUNK_SLOTS; i++)
+		if (s->chunks[i / 64] >> (i % 64) & 1)
+			open_up(s->base, SEG_SLOT_OFF + (uint64_t)i * SEG_CHUNK_SLOTS * sizeof(struct seg_slot),
+				SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
+	if (!s->values)
+		return;
+	cover(s->values, VALUES_SIZE);
+	if (s->values_end)
+		open_up(s->values, s->values_begin, s->values_end - s->values_begin);
+}
+
 void spaces_child(void)
 {
+	int saved = errno;
+
 	for (struct space *s = spaces; s; s = s->next) {
 		s->refs -= s->lines;
 		s->lines = 0;
+		if (s->generation)
+			cover_segment(s);
+		s->generation = 0;
 	}
+	errno = saved;
 }
 
 struct space *space_ref(struct space *s)

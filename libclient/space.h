@@ -2,7 +2,7 @@
 /*
  * Mapped segments, one per space and generation, shared by all names in it. Each binding and each
  * target that points into one counts as a reference. The newest generation of a space stays mapped
- * without any, so that opening one name again and again maps nothing.
+ * without any, so that opening one name again and again maps nothing. What a fork's child has from its parent stays too.
  */
 #ifndef DLOCK_SPACE_H
 #define DLOCK_SPACE_H
@@ -19,12 +19,13 @@ struct value_page;
 struct space {
 	struct space *next;
 	char name[ATTACH_SPACE_MAX + 1];
-	uint64_t generation;
+	uint64_t generation;             /* 0: the parent's (spaces_child) */
 	void *base;                      /* SEG_SIZE bytes */
 	int bell;
 	uint64_t bell_ino;               /* it is still that one: programs close descriptors that they do not know */
 	uint32_t refs;
 	char *values;                    /* the pages of what names carry, as far as they are wanted; NULL: none */
+	uint64_t values_begin, values_end;       /* they lie in between */
 	uint32_t serial;                 /* never used again in this process */
 	uint32_t lines;                  /* references that are of threads' lines (read.h) */
 	uint32_t lines_open;             /* so many of the readers' lines can be looked at */
@@ -54,7 +55,13 @@ int space_value(struct space *s, uint32_t slot, int fd, struct value_page **ret)
 
 /* Makes all readers' lines that have been given out so far fit for use; returns how many. Without lib; 0: no memory. */
 uint32_t space_lines(struct space *s);
-void spaces_child(void);                 /* a fork's child has no threads with lines */
+
+/*
+ * In a fork's child: what is mapped is the parent's. The fork may have come from a signal handler, in the midst of a call that goes on in the
+ * child when the handler returns, and would take, or give back, in the parent's name. So memory of the child's own is put in
+ * its place, all zero: nothing there can be taken. It stays mapped, for that call; the child attaches to segments of its own.
+ */
+void spaces_child(void);
 struct space *space_ref(struct space *s);
 void space_put(struct space *s);
 

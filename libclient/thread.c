@@ -12,6 +12,7 @@
 
 #include "conn.h"
 #include "handle.h"
+#include "proto/futex.h"
 #include "read.h"
 
 static const uint32_t no_cell;
@@ -19,25 +20,31 @@ __thread const uint32_t *thread_cell = &no_cell;
 
 enum { CHILD, ARRIVING, HERE };
 
-static pthread_mutex_t lib = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static uint32_t lib;                     /* a futex: whose it is, and LIB_WAITERS; 0: nobody's */
 static uint32_t *alive;                  /* HERE; CHILD in a fresh child, since a fork wipes it */
 static uint32_t last_serial;
 static pthread_key_t key;
 static bool started;
+uint32_t thread_wiped;
 static bool fork_nested;                 /* by a signal handler that interrupted a holder of lib */
 
-static void *wiped_page(void)
+/* A page, and so many bytes behind it that stay in a child. */
+static void *wiped_page(size_t more)
 {
-	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(NULL, thread_wiped + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	if (madvise(p, size, MADV_WIPEONFORK) < 0) {
-		munmap(p, size);
+	if (madvise(p, thread_wiped, MADV_WIPEONFORK) < 0) {
+		munmap(p, thread_wiped + more);
 		return NULL;
 	}
 	return p;
+}
+
+static void thread_page_free(struct thread_page *c)
+{
+	munmap(c, thread_wiped + sizeof(struct readers));
 }
 
 /* --- Fork --- */
@@ -47,7 +54,7 @@ static void child_begin(void)
 {
 	int saved = errno;
 
-	lib = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+	__atomic_store_n(&lib, 0, __ATOMIC_RELAXED);
 	conn_child();
 	handles_child();
 	__atomic_store_n(alive, HERE, __ATOMIC_RELEASE);
@@ -70,17 +77,55 @@ static void child_look(void)
 		child_arrive();
 }
 
+/*
+ * A lock of our own, since a signal handler that forks has to know whether it has interrupted the one who holds it. Of a pthread mutex that
+ * cannot be told while it is being taken or given back. Here it is the word: one swap to each.
+ */
+#define LIB_WAITERS UINT32_C(1)
+
+static uint32_t lib_ids;
+static __thread uint32_t lib_id;         /* even: of this thread alone. It stays over a fork */
+
+static void lib_take(void)
+{
+	uint32_t none = 0, w;
+
+	if (!lib_id)
+		lib_id = __atomic_add_fetch(&lib_ids, 2, __ATOMIC_RELAXED);
+	if (__atomic_compare_exchange_n(&lib, &none, lib_id, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return;
+	for (;;) {
+		w = __atomic_load_n(&lib, __ATOMIC_RELAXED);
+		if (!w && __atomic_compare_exchange_n(&lib, &w, lib_id | LIB_WAITERS, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return;
+		if (w && ((w & LIB_WAITERS) ||
+			  __atomic_compare_exchange_n(&lib, &w, w | LIB_WAITERS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)))
+			futex_wait_class(&lib, w | LIB_WAITERS, FUTEX_BITSET_MATCH_ANY, CLOCK_MONOTONIC, NULL);
+	}
+}
+
+void lib_unlock(void)
+{
+	if (__atomic_exchange_n(&lib, 0, __ATOMIC_RELEASE) & LIB_WAITERS)
+		futex_wake_class(&lib, 1, FUTEX_BITSET_MATCH_ANY);
+}
+
 /* In the child of a bare clone(2) the lock may still be that of a thread of the parent. */
 static void fork_prepare(void)
 {
+	bool nested;
+
 	child_look();
-	fork_nested = pthread_mutex_lock(&lib) == EDEADLK;
+	nested = lib_id && (__atomic_load_n(&lib, __ATOMIC_RELAXED) & ~LIB_WAITERS) == lib_id;
+	if (!nested)
+		lib_take();
+	fork_nested = nested;
 }
 
 static void fork_parent(void)
 {
 	if (!fork_nested)
-		pthread_mutex_unlock(&lib);
+		lib_unlock();
 }
 
 static void fork_child(void)
@@ -91,12 +136,7 @@ static void fork_child(void)
 void lib_lock(void)
 {
 	child_look();
-	pthread_mutex_lock(&lib);
-}
-
-void lib_unlock(void)
-{
-	pthread_mutex_unlock(&lib);
+	lib_take();
 }
 
 /* --- Threads --- */
@@ -116,17 +156,19 @@ static void thread_end(void *p)
 	if (c->serial && (c->rounds > 1 || !again))
 		handles_thread_end(c->serial);
 	if (c->serial && (c->rounds > 1 || !again))
-		read_thread_end(&c->readers);
+		read_thread_end(readers_behind(c));
 	if (again)
 		return;
 	thread_cell = &no_cell;
-	munmap(c, (size_t)sysconf(_SC_PAGESIZE));
+	thread_page_free(c);
 }
 
 __attribute__((constructor)) static void library_start(void)
 {
-	uint32_t *page = wiped_page();
+	uint32_t *page;
 
+	thread_wiped = (uint32_t)sysconf(_SC_PAGESIZE);
+	page = wiped_page(0);
 	if (!page || pthread_key_create(&key, thread_end) != 0)
 		return;
 	*page = HERE;
@@ -154,9 +196,9 @@ static struct thread_page *cell_get(void)
 
 	if (c)
 		return c;
-	c = wiped_page();
+	c = wiped_page(sizeof(struct readers));
 	if (c && pthread_setspecific(key, c) != 0) {
-		munmap(c, (size_t)sysconf(_SC_PAGESIZE));
+		thread_page_free(c);
 		c = NULL;
 	}
 	errno = saved;
@@ -177,6 +219,7 @@ int thread_register(uint32_t *ret)
 	r = serial_next(ret);            /* in a fresh child this clears up first */
 	if (r < 0)
 		return r;
+	read_begin(readers_behind(c));
 	__atomic_store_n(&c->serial, *ret, __ATOMIC_RELAXED);
 	thread_cell = &c->serial;
 	return 0;

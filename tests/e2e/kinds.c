@@ -383,7 +383,7 @@ static long through(const struct stepper *how, bool contended)
 	step_kill(&s);
 	if (!s.ended)
 		give_up("%s: it does not come through", scene.kind->name);
-	return s.at - awake;
+	return s.at > awake ? s.at - awake : 1;
 }
 
 /* As many places as there is time for, evenly; at least one. */

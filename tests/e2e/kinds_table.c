@@ -152,14 +152,14 @@ static int elect_close(void *h)
 	return dlock_elect_close(h);
 }
 
-/* Whoever is elected finds himself to be the leader. */
+/* Whoever is elected finds himself to be the leader, as long as he is. */
 static int elected(dlock_elect_t *e, int r)
 {
 	uint64_t mine, term;
 
 	if (r || dlock_elect_term(e, &mine))
 		return r;
-	return dlock_elect_leader(e, NULL, NULL, &term) || term != mine ? EPROTO : 0;
+	return (dlock_elect_leader(e, NULL, NULL, &term) || term != mine) && dlock_elect_check(e) == 0 ? EPROTO : 0;
 }
 
 static int elect_take(void *h)

@@ -14,6 +14,7 @@
 #include "harness.h"
 
 #define SLEEP_MAX (10000 * MS)           /* nothing here sleeps so long */
+#define SLEEPS_MAX 10000                 /* instructions: on a busy machine the daemon may have ended each of its sleeps before we saw it */
 #define PATIENCE_NS 100000               /* with a step that does not end, before it is asked whether it sleeps */
 
 static struct {
@@ -169,6 +170,10 @@ void step_past_sleep(struct step *s)
 
 	pin_beside(s, &before);
 	while (!s->last_blocked && !has_ended(s)) {
+		if (s->at == SLEEPS_MAX && !s->told && s->how->blocked) {
+			s->how->blocked();
+			s->told = true;
+		}
 		step_once(s, false);
 		s->at++;
 	}
@@ -191,4 +196,9 @@ void step_detach_stopped(struct step *s)
 {
 	kill(s->pid, SIGSTOP);
 	ptrace(PTRACE_DETACH, s->pid, NULL, (void *)(long)SIGSTOP);
+}
+
+void step_detach(struct step *s, int signo)
+{
+	ptrace(PTRACE_DETACH, s->pid, NULL, (void *)(long)signo);
 }

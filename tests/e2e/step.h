@@ -41,5 +41,6 @@ void step_to(struct step *s, long n, bool within);
 void step_past_sleep(struct step *s);
 void step_kill(struct step *s);
 void step_detach_stopped(struct step *s);        /* goes on in the stopped state, without a tracer: SIGCONT continues it */
+void step_detach(struct step *s, int signo);     /* goes on without a tracer, with that signal; 0: none. step_kill() ends it as ever */
 
 #endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A signal handler forks, after any instruction of a call, and the child goes on with that call when the handler has returned. What it does
+ * there must not be done in its parent's name: the parent has what it asked for, and gives it back; the child has come
+ * to it by itself, or holds nothing; and when both are through, and live on, nobody holds anything. For everything that can
+ * be held (kinds.h), and for barriers.
+ *
+ * The places are taken at random, as many as there is time for.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "kinds_stage.h"
+#include "step.h"
+
+#define SCENE_NS ((harness.full ? 20000 : 700) * MS)
+#define SOON_MS  5000
+#define ALONE_MS 20                      /* then the child of a party waits for others to come */
+#define FIRST    400                     /* so many instructions, about, until a party sleeps */
+
+enum { PARENT, CHILD };
+
+static struct daemon daemon_;
+static struct actor next, other;
+static long at_, wrong;
+
+static struct shared {
+	struct told {
+		int phase, take, give;   /* phase: of what it has done */
+	} told[2];
+	int go;
+} *shared;
+
+/* --- In the two --- */
+
+static int who;
+
+static void fork_here(int signo)
+{
+	(void)signo;
+	if (fork() == 0) {
+		who = CHILD;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(20);
+	}
+}
+
+static void told(int take, int give)
+{
+	struct told *t = &shared->told[who];
+
+	t->take = take;
+	t->give = give;
+	__atomic_fetch_add(&t->phase, 1, __ATOMIC_RELEASE);
+}
+
+static void handle(void)
+{
+	who = PARENT;
+	signal(SIGUSR1, fork_here);
+}
+
+static void opens_and_uses(void)
+{
+	handle();
+	if (scene.kind->open(&scene.thing, scene.name) || scene.kind->holds.take(scene.thing) || scene.kind->holds.give(scene.thing))
+		_exit(1);
+}
+
+/* Once, and when both are through again. */
+static void takes_and_gives(void)
+{
+	for (int i = 0; i < 2; i++) {
+		int take = scene.kind->holds.take(scene.thing), give = scene.kind->holds.give(scene.thing);
+
+		step_mark(1);
+		told(take, give);
+		while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
+			nap_ns(MS / 10);
+	}
+}
+
+/* --- The audience --- */
+
+static bool comes_to(int whose, int phase, unsigned ms)
+{
+	for (uint64_t until = now_ns() + ms * MS; __atomic_load_n(&shared->told[whose].phase, __ATOMIC_ACQUIRE) < phase; nap_ns(MS / 20))
+		if (now_ns() > until)
+			return false;
+	return true;
+}
+
+static void expect(bool good, const char *what)
+{
+	const struct told *p = &shared->told[PARENT], *c = &shared->told[CHILD];
+
+	if (good)
+		return;
+	note("forked after %ld: %s. The parent: %d, %d (%d); the child: %d, %d (%d)", at_, what, p->take, p->give, p->phase, c->take, c->give,
+	     c->phase);
+	wrong++;
+}
+
+static void take_in(struct step *s)
+{
+	step_kill(s);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+/* --- What can be held --- */
+
+/* All of a semaphore's permits are free. */
+static int act_all_free(struct stage *s, uint64_t unused)
+{
+	int n = 0, r = dlock_sem_getvalue(scene.thing, &n);
+
+	(void)s;
+	(void)unused;
+	return r ? r : n == 3 ? 0 : EDOM;
+}
+
+static void nobody_holds(const char *what)
+{
+	int r = actor_do(&next, act_take_and_give, 1, NULL).r;
+
+	if (r == 0 && !strcmp(scene.kind->word, "sem"))
+		r = actor_do(&next, act_all_free, 0, NULL).r;
+	expect(r == 0, what);
+}
+
+static bool forked_after(const struct stepper *how, long n)
+{
+	const struct told *p = &shared->told[PARENT], *c = &shared->told[CHILD];
+	struct step s;
+
+	at_ = n;
+	memset(shared, 0, sizeof *shared);
+	step_begin(&s, how);
+	step_to(&s, n, false);
+	step_detach(&s, SIGUSR1);
+	expect(comes_to(PARENT, 1, SOON_MS) && comes_to(CHILD, 1, SOON_MS), "somebody waits on");
+	expect(p->take == 0 && p->give == 0, "the parent goes on");
+	expect(c->take == 0 && (c->give == 0 || c->give == EPERM || c->give == ESTALE), "the child begins anew, or has nothing");
+	nobody_holds("somebody holds it afterwards");
+	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
+	expect(comes_to(PARENT, 2, SOON_MS) && comes_to(CHILD, 2, SOON_MS), "somebody waits for ever the next time");
+	expect(!p->take && !p->give && !c->take && !c->give, "the next time both have it");
+	nobody_holds("somebody holds it after the next time");
+	take_in(&s);
+	return wrong == 0;
+}
+
+static long instructions(const struct stepper *how)
+{
+	struct step s;
+
+	memset(shared, 0, sizeof *shared);
+	step_begin(&s, how);
+	while (!s.mark)
+		step_to(&s, s.at + 1, false);
+	step_kill(&s);
+	return s.at;
+}
+
+static void story_kind(void)
+{
+	static const struct stepper how = { opens_and_uses, takes_and_gives, NULL };
+	uint64_t until = now_ns() + SCENE_NS;
+	long all, places = 0;
+
+	scene_new();
+	enters(&next);
+	wrong = 0;
+	all = instructions(&how);
+	do
+		places++;
+	while (forked_after(&how, random_below((uint32_t)all)) && now_ns() < until);
+	ok(wrong == 0, "%s: forked after %ld of %ld instructions, parent and child have no more than they hold", scene.kind->name, places, all);
+	actor_kill(&next, SIGKILL);
+}
+
+/* --- Barriers of two --- */
+
+static dlock_barrier_t *bar;
+
+static int b_open(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_barrier_open(&bar, "forked", 2, NULL);
+}
+
+static int b_wait(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_barrier_wait(bar);
+}
+
+static void party_opens(void)
+{
+	handle();
+	if (b_open(NULL, 0))
+		_exit(1);
+}
+
+static void party_comes(void)
+{
+	int r = dlock_barrier_wait(bar);
+
+	step_mark(1);
+	told(r, 0);
+}
+
+static bool passed(int r)
+{
+	return r == 0 || r == DLOCK_SERIAL;
+}
+
+static bool another_passes(void)
+{
+	struct result r = { .r = -1 };
+
+	return actor_result(&other, SOON_MS, &r) && passed(r.r);
+}
+
+/* A child that has come by itself is in the next round; one that has passed with its parent is in none. */
+static void child_is_met(void)
+{
+	struct result r;
+
+	if (comes_to(CHILD, 1, ALONE_MS))
+		return;
+	actor_send(&other, b_wait, 0, NULL);
+	expect(comes_to(CHILD, 1, SOON_MS), "the child waits on");
+	if (actor_result(&other, ALONE_MS, &r))
+		return;
+	actor_send(&next, b_wait, 0, NULL);      /* it was only late, and had passed with its parent */
+	actor_result(&next, SOON_MS, &r);
+	expect(another_passes(), "one who came for the child waits on");
+}
+
+static bool party_forked_after(long n, bool last)
+{
+	static const struct stepper how = { party_opens, party_comes, NULL };
+	struct result a = { .r = -1 }, b = { .r = -1 };
+	struct step s;
+	bool forks;
+
+	at_ = n;
+	memset(shared, 0, sizeof *shared);
+	step_begin(&s, &how);
+	if (last) {
+		actor_send(&other, b_wait, 0, NULL);
+		if (!asleep(other.pid, 3000))
+			give_up("a party sleeps");
+	}
+	while (s.at < n && !s.mark)
+		step_to(&s, s.at + 1, false);
+	forks = !s.mark;
+	step_detach(&s, forks ? SIGUSR1 : 0);
+	if (!last)
+		actor_send(&other, b_wait, 0, NULL);
+	expect(another_passes(), "the other party");
+	expect(comes_to(PARENT, 1, last || !forks ? SOON_MS : ALONE_MS) || !last, "the parent");
+	if (forks)
+		child_is_met();
+	if (!comes_to(PARENT, 1, 1)) {           /* the child was the other's */
+		actor_send(&other, b_wait, 0, NULL);
+		expect(comes_to(PARENT, 1, SOON_MS) && another_passes(), "the parent, with another");
+	}
+	expect(passed(shared->told[PARENT].take) && (!forks || passed(shared->told[CHILD].take)), "both have passed");
+	actor_send(&other, b_wait, 0, NULL);
+	actor_send(&next, b_wait, 0, NULL);
+	expect(actor_result(&other, SOON_MS, &a) && actor_result(&next, SOON_MS, &b) && passed(a.r) && passed(b.r) && a.r + b.r == DLOCK_SERIAL,
+	       "the next round, of two others");
+	take_in(&s);
+	return wrong == 0;
+}
+
+static void story_barrier(bool last, const char *title)
+{
+	uint64_t until = now_ns() + SCENE_NS;
+	long places = 0;
+
+	wrong = 0;
+	do
+		places++;
+	while (party_forked_after(random_below(FIRST), last) && now_ns() < until);
+	ok(wrong == 0, "a barrier: %s forks after %ld of some instructions: it, its child and all others pass", title, places);
+}
+
+int main(void)
+{
+	harness_begin(getenv("DLOCK_CHECK_FULL") ? 400 : 100);
+	shared = shared_memory(sizeof *shared);
+	daemon_started(&daemon_);
+	for (unsigned i = 0; i < kinds_count; i++) {
+		scene.kind = &kinds[i];
+		story_kind();
+	}
+	actor_begin(&next);
+	actor_begin(&other);
+	if (actor_do(&next, b_open, 0, NULL).r || actor_do(&other, b_open, 0, NULL).r)
+		give_up("a barrier is opened");
+	story_barrier(true, "the last party");
+	story_barrier(false, "the first party");
+	actor_kill(&next, SIGKILL);
+	actor_kill(&other, SIGKILL);
+	daemon_end(&daemon_, SIGTERM);
+	return harness_end();
+}
