@@ -17,6 +17,7 @@
 	X(MEMBERS)        /* list the member records */                                        \
 	X(BEATS)          /* list the beats */                                                 \
 	X(BURY)           /* end a session, clear away what is left of one */                  \
+	X(BURY_2) X(BURY_3) X(BURY_4)                                                          \
 	X(CUT)            /* read or write our own record of whom we do not reach */           \
 	X(CUTS)           /* list those records */
 
@@ -26,6 +27,8 @@ enum ask_kind {
 #undef X
 	ASK_N
 };
+
+#define ASK_BURIALS (ASK_BURY_4 - ASK_BURY + 1)
 
 #define ASK_KEY_MAX 24
 

@@ -13,6 +13,7 @@
 
 void *memcpy(void *restrict to, const void *restrict from, size_t n);
 void *memset(void *to, int byte, size_t n);
+void *memmove(void *to, const void *from, size_t n);
 int memcmp(const void *a, const void *b, size_t n);
 
 /* As in Linux's <errno.h>, which a freestanding file cannot have; test_core_pieces compares them. */

@@ -197,13 +197,13 @@ static void map_answer(struct core *c, const struct core_event *ev, struct step 
 
 /* --- The members --- */
 
-/* false: there is no room for it. */
-static bool member_seen(struct core *c, const struct member_record *r, uint64_t version, core_nsec_t now)
+/* r NULL: its record cannot be read. false: there is no room for it. */
+static bool member_seen(struct core *c, uint64_t session, const struct member_record *r, uint64_t version, core_nsec_t now)
 {
-	struct peer *p = peers_find(&c->peers, r->session);
+	struct peer *p = peers_find(&c->peers, session);
 
 	if (!p)
-		p = peers_add(&c->peers, r->session);
+		p = peers_add(&c->peers, session);
 	if (!p)
 		return false;
 	if (p->ended)
@@ -218,8 +218,12 @@ static bool member_seen(struct core *c, const struct member_record *r, uint64_t 
 		p->path_at = now + path_detour(&c->cluster.conf);
 		c->cluster.path_at = c->cluster.cut.at = 1;
 	}
-	p->node = r->node;
 	p->record = version;
+	if (!r) {
+		p->may_master = false;
+		return true;
+	}
+	p->node = r->node;
 	p->may_master = r->may_master;
 	p->drains = r->drains;
 	if (peers_text(&c->peers, p, r->text.address, r->text.address_len, r->text.name, r->text.name_len))
@@ -241,35 +245,50 @@ bool cluster_key_session(const char *key, unsigned prefix, uint64_t *ret)
 	return !key[prefix + 16];
 }
 
-static bool among(const struct core_event *ev, uint64_t session)
+void odd_note(struct odd *o, unsigned *count, const char *key)
 {
-	uint64_t id;
+	unsigned n = 0;
 
-	for (uint32_t i = 0; i < ev->store.records_n; i++)
-		if (cluster_key_session(ev->store.records[i].key, sizeof MEMBER_PREFIX - 1, &id) && id == session)
-			return true;
-	return false;
+	if ((*count)++ || o->key[0])
+		return;
+	for (; key[n] && n < ODD_KEY_MAX - 1; n++)
+		o->key[n] = key[n];
+	o->key[n] = 0;
 }
 
-/* false: there is one that cannot be read, or has no room. It may hold something, by the word of an earlier master. */
+/* Our own session ends by what its beat says to us. */
+static bool has_ended(const struct core *c, uint64_t session)
+{
+	const struct observed *e = session == c->cluster.session.self.session ? NULL : observe_find(&c->cluster.observe, session);
+
+	return e && e->ended;
+}
+
+/* false: there is no room for one. It may hold something, by the word of an earlier master. */
 static bool members_seen(struct core *c, const struct core_event *ev, core_nsec_t now)
 {
+	struct odd *odd = &c->cluster.odd;
 	struct member_record r;
-	bool all = true;
 	uint64_t id;
 
+	odd->members = odd->left_out = 0;
+	odd->key[0] = 0;
 	for (uint32_t i = 0; i < ev->store.records_n; i++) {
 		const struct core_record *rec = &ev->store.records[i];
+		bool key = cluster_key_session(rec->key, sizeof MEMBER_PREFIX - 1, &id) && id;
+		bool good = key && member_record_decode(rec->value, rec->value_len, &r) == 0 && r.session == id;
 
-		if (member_record_decode(rec->value, rec->value_len, &r) == 0)
-			all &= member_seen(c, &r, rec->version, now);
-		else if (cluster_key_session(rec->key, sizeof MEMBER_PREFIX - 1, &id))
-			all = false;
+		if (!good)
+			odd_note(odd, &odd->members, rec->key);
+		if (key && has_ended(c, id))
+			continue;                /* its record is still to be cleared away */
+		if (key && !member_seen(c, id, good ? &r : NULL, rec->version, now))
+			odd_note(odd, &odd->left_out, rec->key);
 	}
-	return all;
+	return !odd->left_out;
 }
 
-static void ended(struct core *c, struct peer *p)
+void cluster_ended(struct core *c, struct peer *p)
 {
 	if (p->ended)
 		return;
@@ -277,6 +296,33 @@ static void ended(struct core *c, struct peer *p)
 	path_hop_lost(c, p);
 	for (unsigned i = 0; i < c->peers.n; i++)
 		c->peers.v[i].named = 0;         /* by whom? The next list says it */
+}
+
+/* Who was listed and is not any more, or has a tombstone: that is for ever. */
+static void gone_end(struct core *c, const struct core_event *ev)
+{
+	struct observe *o = &c->cluster.observe;
+	uint64_t id;
+	struct peer *p;
+
+	for (unsigned i = 0; i < o->n; i++)
+		o->v[i].record = 0;
+	for (uint32_t i = 0; i < ev->store.records_n; i++) {
+		const struct core_record *rec = &ev->store.records[i];
+
+		if (!cluster_key_session(rec->key, sizeof MEMBER_PREFIX - 1, &id))
+			continue;
+		if (has_ended(c, id))
+			observe_find(o, id)->record = rec->version;
+		else if ((p = peers_find(&c->peers, id)))
+			p->seen = true;
+	}
+	for (unsigned i = 1; i < c->peers.n; i++) {
+		p = &c->peers.v[i];
+		if (p->id.session && p->since && !p->seen)
+			cluster_ended(c, p);
+		p->seen = false;
+	}
 }
 
 static void members_answer(struct core *c, const struct core_event *ev, struct step *s)
@@ -289,9 +335,7 @@ static void members_answer(struct core *c, const struct core_event *ev, struct s
 		cl->list_at = s->now + cl->conf.look / 4;
 		return;
 	}
-	for (unsigned i = 1; i < c->peers.n; i++)
-		if (c->peers.v[i].id.session && c->peers.v[i].since && !among(ev, c->peers.v[i].id.session))
-			ended(c, &c->peers.v[i]);
+	gone_end(c, ev);
 	if (!members_seen(c, ev, s->now)) {
 		cl->members_want |= cl->members_for; /* nothing opens by a list of which some are left out */
 		cl->members_for = 0;
@@ -308,6 +352,19 @@ static void members_answer(struct core *c, const struct core_event *ev, struct s
 }
 
 /* --- Answers --- */
+
+static void ended_say(struct cluster *cl, struct step *s)
+{
+	struct bury *b = &cl->told;
+
+	if (!b->session)
+		return;
+	struct core_action *a = step_act(s, CORE_ACT_ENDED);
+	a->session.session = b->session;
+	a->session.name = b->name;
+	a->session.address = b->address;
+	b->session = 0;
+}
 
 int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
 {
@@ -334,7 +391,11 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
 	case ASK_PLAN:
 	case ASK_BEATS:
 	case ASK_BURY:
+	case ASK_BURY_2:
+	case ASK_BURY_3:
+	case ASK_BURY_4:
 		coord_answer(c, (enum ask_kind)kind, ev, s->now);
+		ended_say(&c->cluster, s);
 		break;
 	case ASK_CUT:
 	case ASK_CUTS:
@@ -434,6 +495,31 @@ void cluster_tick(struct core *c, struct step *s)
 	drained_look(c, s);
 }
 
+static unsigned odd_n(const struct odd *o)
+{
+	return o->members + o->beats + o->left_out;
+}
+
+/* The caller hears of it when there are more than before, and when it is over. */
+static bool odd_news(const struct odd *o)
+{
+	return odd_n(o) > o->said || (o->said && !odd_n(o));
+}
+
+static bool odd_work(struct core *c, struct step *s)
+{
+	struct odd *o = &c->cluster.odd;
+
+	if (!odd_news(o))
+		return false;
+	o->said = odd_n(o);
+	struct core_action *a = step_act(s, CORE_ACT_ODD);
+	a->odd.records = o->members + o->beats;
+	a->odd.left_out = o->left_out;
+	a->odd.key = o->key;
+	return true;
+}
+
 static void earlier(core_nsec_t *at, core_nsec_t when)
 {
 	if (!*at || when < *at)
@@ -485,7 +571,8 @@ bool cluster_busy(const struct core *c)
 {
 	bool link;
 
-	return c->cluster.on && (c->master.telling || c->cluster.leave.walking || c->cluster.paths_opening || c->cluster.cut.complaints || peer_wanting(c, &link));
+	return c->cluster.on && (c->master.telling || odd_news(&c->cluster.odd) || c->cluster.leave.walking ||
+				 c->cluster.paths_opening || c->cluster.cut.complaints || peer_wanting(c, &link));
 }
 
 static void reign_say(struct core *c, struct peer *p, struct step *s)
@@ -505,7 +592,7 @@ bool cluster_work(struct core *c, struct step *s)
 
 	if (!c->cluster.on)
 		return false;
-	if (leave_work(c, s) || path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
+	if (odd_work(c, s) || leave_work(c, s) || path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
 		return true;
 	/* Not once more for every name that the member tells of: who has come since waits until it is through. */
 	if (c->cluster.nobody_asked && member_busy(&c->member))

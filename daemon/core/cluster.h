@@ -9,10 +9,15 @@
  * The coordinator (whose session the map names) and two deputies, the first in order of sessions,
  * also list the beats every `look`, end whoever has been silent, and clear away what is left. So do the
  * others, the n-th in order every n looks: then however many of the first are dead, somebody ends them, and all
- * together list no more often than the logarithm of their number. The coordinator writes the map: masters
+ * together list no more often than the logarithm of their number. Each begins at another place, and goes on with the next
+ * one without a list in between: hundreds of records that nobody renews are gone soon after their time is over. The coordinator writes the map: masters
  * that are gone, that drain, or that others should take over from, and the roster. If its session
  * has ended, who observes writes itself into the map as coordinator. All writes are compare-and-sets of
  * the whole map, so several who think they are it do no harm.
+ *
+ * What lies below member/ and beat/ and is not what its key says (odd) is a session all the same, by its key: a shard that
+ * opens waits for it, and if its bytes do not change for the time of any other it is ended, and cleared away. A key that
+ * no session can have is passed over. So whatever somebody writes there costs a TTL.
  */
 #ifndef DLOCK_CORE_CLUSTER_H
 #define DLOCK_CORE_CLUSTER_H
@@ -26,6 +31,25 @@
 #include "session.h"
 
 #define CLUSTER_DEPUTIES 2
+
+enum bury_what { BURY_END, BURY_MEMBER, BURY_BEAT, BURY_CUT };
+
+/* What an ASK_BURY is about. */
+struct bury {
+	uint64_t session, version;
+	enum bury_what what;
+	char name[CORE_NODE_NAME_MAX + 1], address[CORE_ADDRESS_MAX + 1];
+};
+
+#define ODD_KEY_MAX 40
+
+/* Records that are not what they should be, by the latest lists. */
+struct odd {
+	unsigned members, beats;
+	unsigned left_out;               /* members for whom there is no room */
+	unsigned said;                   /* of all these, the caller knows */
+	char key[ODD_KEY_MAX];           /* one of them */
+};
 
 struct cluster {
 	bool on;
@@ -51,6 +75,10 @@ struct cluster {
 	bool paths_opening;
 	struct cut cut;
 	struct leave leave;
+	struct bury bury[ASK_BURIALS];
+	bool bury_news;                  /* since the last list something was done, or others have done it */
+	struct bury told;                /* who has ended, for the caller; session 0: nobody */
+	struct odd odd;
 	shard_set_t raise;               /* epochs that the master wants raised */
 	bool nobody_asked;               /* in this step: no peer wants a link or is to be asked for a sync */
 	bool drained;                    /* has been said */
@@ -69,6 +97,12 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s);
 
 /* The session in a key of the store, behind its prefix. */
 bool cluster_key_session(const char *key, unsigned prefix, uint64_t *ret);
+
+/* That session has ended. */
+void cluster_ended(struct core *c, struct peer *p);
+
+/* Keeps the key of a record that is not what it should be. */
+void odd_note(struct odd *o, unsigned *count, const char *key);
 
 /* A frame by the present connection or path. */
 int cluster_frame(struct core *c, struct peer *p, struct frame *f, struct step *s);

@@ -59,53 +59,146 @@ static struct peer *listed(struct core *c, uint64_t session)
 	return p && p->listed ? p : NULL;
 }
 
-static void tombstone(struct core *c, const struct observed *e, struct step *s)
+/* Where this node begins: if all did at the same place, only one of them would get on. */
+static unsigned bury_from(const struct cluster *cl)
 {
-	struct ask *a = &c->cluster.asks.v[ASK_BURY];
-	struct beat_value v = { .id = e->id, .counter = e->counter, .ended = true };
+	return cl->observe.n ? (unsigned)(mapplan_mix(cl->session.self.session) % cl->observe.n) : 0;
+}
 
-	ask_key(a, BEAT_PREFIX, e->id.session);
-	beat_encode(&v, a->value);
-	ask_cas(&c->cluster.asks, ASK_BURY, e->version, BEAT_BYTES, s);
+/* What is free of the requests for this; ASK_N: none. */
+static enum ask_kind bury_free(const struct cluster *cl)
+{
+	for (unsigned i = 0; i < ASK_BURIALS; i++)
+		if (!asking(&cl->asks, (enum ask_kind)(ASK_BURY + i)))
+			return (enum ask_kind)(ASK_BURY + i);
+	return ASK_N;
+}
+
+static void bury(struct cluster *cl, enum ask_kind kind, const char *prefix, uint64_t session, enum bury_what what, uint64_t version)
+{
+	struct bury *b = &cl->bury[kind - ASK_BURY];
+
+	*b = (struct bury){ .session = session, .what = what, .version = version };
+	ask_key(&cl->asks.v[kind], prefix, session);
+}
+
+static void name_copy(char *to, const char *from, size_t max)
+{
+	size_t n = 0;
+
+	for (; from[n] && n < max; n++)
+		to[n] = from[n];
+	to[n] = 0;
+}
+
+static void tombstone(struct core *c, enum ask_kind kind, struct observed *e, struct step *s)
+{
+	struct cluster *cl = &c->cluster;
+	struct bury *b = &cl->bury[kind - ASK_BURY];
+	struct beat_value v = { .id = e->id, .counter = e->counter, .ended = true };
+	const struct peer *p = listed(c, e->id.session);
+
+	e->done = true;
+	bury(cl, kind, BEAT_PREFIX, e->id.session, BURY_END, e->version);
+	if (p) {
+		name_copy(b->name, peer_name(p), CORE_NODE_NAME_MAX);
+		name_copy(b->address, peer_address(p), CORE_ADDRESS_MAX);
+	}
+	beat_encode(&v, cl->asks.v[kind].value);
+	ask_cas(&cl->asks, kind, e->version, BEAT_BYTES, s);
 }
 
 /* Ended sessions lose their member record, and long afterwards the tombstone. */
-static bool clear_one(struct core *c, struct step *s)
+static bool clear_this(struct core *c, enum ask_kind kind, struct observed *e, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
 
-	for (unsigned i = 0; i < cl->observe.n; i++) {
-		const struct observed *e = &cl->observe.v[i];
-
-		if (!e->ended)
-			continue;
-		const struct peer *p = listed(c, e->id.session);
-		if (p && peers_index(&c->peers, p)) {
-			ask_key(&cl->asks.v[ASK_BURY], MEMBER_PREFIX, e->id.session);
-			ask_delete(&cl->asks, ASK_BURY, p->record, s);
-			return true;
-		}
-		if (!p && coordinator_is(c) && s->now - e->since >= TOMBSTONE_WAITS * wait_of(&cl->conf)) {
-			ask_key(&cl->asks.v[ASK_BURY], BEAT_PREFIX, e->id.session);
-			ask_delete(&cl->asks, ASK_BURY, e->version, s);
-			return true;
-		}
+	if (!e->ended || e->done)
+		return false;
+	if (e->record) {
+		bury(cl, kind, MEMBER_PREFIX, e->id.session, BURY_MEMBER, e->version);
+		ask_delete(&cl->asks, kind, e->record, s);
+		return e->done = true;
 	}
+	if (coordinator_is(c) && s->now - e->since >= TOMBSTONE_WAITS * wait_of(&cl->conf)) {
+		bury(cl, kind, BEAT_PREFIX, e->id.session, BURY_BEAT, e->version);
+		ask_delete(&cl->asks, kind, e->version, s);
+		return e->done = true;
+	}
+	return false;
+}
+
+static bool clear_one(struct core *c, enum ask_kind kind, struct step *s)
+{
+	const struct observe *o = &c->cluster.observe;
+
+	for (unsigned k = 0, from = bury_from(&c->cluster); k < o->n; k++)
+		if (clear_this(c, kind, &o->v[(from + k) % o->n], s))
+			return true;
+	return false;
+}
+
+/* What has been done is known here at once; what others have done, by the next lists. */
+static void buried(struct core *c, enum ask_kind kind, const struct core_event *ev, core_nsec_t now)
+{
+	struct cluster *cl = &c->cluster;
+	struct bury *b = &cl->bury[kind - ASK_BURY];
+	struct observed *e = observe_find(&cl->observe, b->session);
+	struct peer *p = listed(c, b->session);
+
+	cl->bury_news = true;
+	if (ev->store.error && ev->store.error != -CORE_EAGAIN)
+		cl->list_want = cl->beats_due = true;
+	if (ev->store.error || b->what != BURY_END)
+		return;
+	cl->told = *b;
+	if (!e || e->version != b->version || b->session == cl->session.self.session)
+		return;
+	e->ended = true;
+	e->done = false;
+	e->version = ev->store.version;
+	e->since = now;
+	e->record = p ? p->record : 0;
+	if (p)
+		cluster_ended(c, p);
+}
+
+/* Returns whether there was something to do. */
+static bool bury_one(struct core *c, enum ask_kind kind, struct step *s)
+{
+	struct cluster *cl = &c->cluster;
+	struct observed *e = observe_expired(&cl->observe, bury_from(cl), wait_of(&cl->conf), s->now);
+
+	if (e) {
+		tombstone(c, kind, e, s);
+		return true;
+	}
+	return clear_one(c, kind, s) || cut_clear(c, kind, s);
+}
+
+static bool burying(const struct cluster *cl)
+{
+	for (unsigned i = 0; i < ASK_BURIALS; i++)
+		if (asking(&cl->asks, (enum ask_kind)(ASK_BURY + i)))
+			return true;
 	return false;
 }
 
 static void bury_tick(struct core *c, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
+	struct observed *own = observe_find(&cl->observe, cl->session.self.session);
+	enum ask_kind kind;
 
-	if (asking(&cl->asks, ASK_BURY) || asking(&cl->asks, ASK_BEATS) || asking(&cl->asks, ASK_MEMBERS) ||
-	    cl->list_want || !cl->beats_known)
-		return;
-	const struct observed *e = observe_expired(&cl->observe, wait_of(&cl->conf), s->now);
-	if (e && e->id.session != cl->session.self.session)
-		tombstone(c, e, s);
-	else if (!clear_one(c, s))
-		cut_clear(c, s);
+	/* Also while lists are under way, which may be always: who has sent a beat meanwhile is known by its version. */
+	if (own)
+		own->done = true;                /* it ends by our own deadline */
+	while ((kind = bury_free(cl)) != ASK_N && bury_one(c, kind, s))
+		;
+	if (!burying(cl) && cl->bury_news) {
+		cl->bury_news = false;
+		cl->list_want = cl->beats_due = true;
+	}
 }
 
 /* --- Planning --- */
@@ -210,12 +303,22 @@ static void plan_tick(struct core *c, struct step *s)
 
 /* --- Time and answers --- */
 
+/* The last look is not through: where a list takes longer than a look, nothing else would ever be done. */
+static bool looking(const struct cluster *cl)
+{
+	return cl->beats_due || cl->beats_want || asking(&cl->asks, ASK_MEMBERS) || asking(&cl->asks, ASK_BEATS);
+}
+
 void coord_look(struct core *c, core_nsec_t now)
 {
 	struct cluster *cl = &c->cluster;
 
 	if (!cl->map_read || now < cl->beats_at)
 		return;
+	if (looking(cl)) {
+		cl->beats_at = now + cl->conf.look / 4;
+		return;
+	}
 	cl->beats_at = now + look_every(c);
 	cl->list_want = cl->beats_due = true;
 }
@@ -246,12 +349,25 @@ void coord_tick(struct core *c, struct step *s)
 static void beats_take(struct core *c, const struct core_event *ev, core_nsec_t now)
 {
 	struct observe *o = &c->cluster.observe;
+	struct odd *odd = &c->cluster.odd;
 	struct beat_value v;
+	uint64_t id;
 
 	observe_begin(o);
-	for (uint32_t i = 0; i < ev->store.records_n; i++)
-		if (beat_decode(ev->store.records[i].value, ev->store.records[i].value_len, &v) == 0)
-			observe_beat(o, &v, ev->store.records[i].version, now);
+	odd->beats = 0;
+	for (uint32_t i = 0; i < ev->store.records_n; i++) {
+		const struct core_record *rec = &ev->store.records[i];
+
+		if (!cluster_key_session(rec->key, sizeof BEAT_PREFIX - 1, &id) || !id) {
+			odd_note(odd, &odd->beats, rec->key);
+			continue;
+		}
+		if (beat_decode(rec->value, rec->value_len, &v) < 0 || v.id.session != id) {
+			odd_note(odd, &odd->beats, rec->key);
+			v = (struct beat_value){ .id.session = id };
+		}
+		observe_beat(o, &v, rec->version, listed(c, id), now);
+	}
 	for (unsigned i = 0; i < c->peers.n; i++) {
 		const struct peer *p = &c->peers.v[i];
 		struct observed *e = p->listed ? observe_find(o, p->id.session) : NULL;
@@ -272,13 +388,26 @@ void coord_answer(struct core *c, enum ask_kind kind, const struct core_event *e
 			beats_take(c, ev, now);
 		return;
 	}
-	if (kind == ASK_BURY) {
-		cl->list_want = cl->beats_due = true;
+	if (kind >= ASK_BURY && kind <= ASK_BURY_4) {
+		buried(c, kind, ev, now);
 		return;
 	}
 	/* Whether our map has landed is read from the store, as everybody else's. */
 	cl->look_at = now;
 	cl->plan_at = now + (ev->store.error ? cl->conf.look / 4 : 0);
+}
+
+unsigned coord_silent(const struct core *c)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 1; i < c->peers.n; i++) {
+		const struct peer *p = &c->peers.v[i];
+		const struct observed *e = p->listed && !p->conn ? observe_find(&c->cluster.observe, p->id.session) : NULL;
+
+		n += e && !e->version;
+	}
+	return n;
 }
 
 core_nsec_t coord_next(const struct core *c)

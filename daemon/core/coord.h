@@ -12,6 +12,9 @@ void coord_answer(struct core *c, enum ask_kind kind, const struct core_event *e
 
 bool coordinator_is(const struct core *c);
 
+/* Members that are not reached and have no beat. */
+unsigned coord_silent(const struct core *c);
+
 /* When to look again; 0: no matter. */
 core_nsec_t coord_next(const struct core *c);
 

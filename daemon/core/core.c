@@ -5,6 +5,7 @@
  */
 #include "core.h"
 
+#include "coord.h"
 #include "core_int.h"
 #include "range.h"
 
@@ -13,7 +14,7 @@
 #define ROOM 16
 
 /* What the time may have brought before the event. */
-#define ROOM_TIME 16
+#define ROOM_TIME 20
 
 /* A step takes about a millisecond at most. */
 #define WORK_MAX 4096
@@ -444,6 +445,9 @@ void core_stats(const struct core *c, struct core_stats *ret)
 		ret->epoch = 0;
 		ret->open = !c->master.opening;
 	}
+	ret->odd = c->cluster.odd.members + c->cluster.odd.beats;
+	ret->left_out = c->cluster.odd.left_out;
+	ret->silent = c->cluster.on ? coord_silent(c) : 0;
 	for (unsigned i = 0; c->cluster.on && i < CORE_SHARDS; i++)
 		if (c->master.open & shard_bit(i) && c->master.shard[i].epoch > ret->epoch)
 			ret->epoch = c->master.shard[i].epoch;

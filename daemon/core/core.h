@@ -281,6 +281,8 @@ struct core_event {
 	X(UNLINK)         /* that session has ended */                                         \
 	X(RELAYED)        /* for the log: it is reached through the session `via` until there is a connection */ \
 	X(COMPLAINT)      /* for the log: it is in the way of what we master, and not reached: the store says so now */ \
+	X(ENDED)          /* for the log: this node has ended that session, whose beat had stood for ttl. Name and address may be "" */ \
+	X(ODD)            /* for the log: what lies in the store is not what it should be; or is again */ \
 	X(CUT_OFF)        /* for the log: that master complains of us, and we do not reach it. This session ends: a DEADLINE follows */ \
 	X(DEADLINE)       /* publish: what this node holds may be relied upon until then. Earlier than before: after CUT_OFF */ \
 	X(JEOPARDY)       /* renewals fail: error. A later DEADLINE says that they work again */ \
@@ -365,6 +367,11 @@ struct core_action {
 			core_nsec_t when;
 		} timer;
 		struct {
+			unsigned records;        /* of members and beats that cannot be read, or whose keys say something else */
+			unsigned left_out;       /* members for whom there is no room: nothing opens until they have gone */
+			const char *key;         /* of one of them; until the next step */
+		} odd;
+		struct {
 			uint32_t epoch;
 			int error;
 			const char *why;         /* a sentence for the operator */
@@ -403,6 +410,8 @@ struct core_stats {
 	uint64_t raises;                 /* epochs raised because a counter ended */
 	int store_error;                 /* why an epoch cannot be raised now; 0: nothing is wrong */
 	bool open;                       /* every shard grants; in a cluster: every shard of this node's */
+	unsigned odd, left_out;          /* as of CORE_ACT_ODD */
+	unsigned silent;                 /* members that are not reached and have no beat: they are ended when their time is over */
 };
 
 /* -ENOMEM */

@@ -180,13 +180,18 @@ static void records_answer(struct core *c, const struct core_event *ev, core_nse
 	u->stale = 0;
 	for (uint32_t i = 0; i < ev->store.records_n; i++) {
 		const struct core_record *rec = &ev->store.records[i];
-		struct peer *by = cut_decode(rec->value, rec->value_len, &r) == 0 ? peers_find(&c->peers, r.session) : NULL;
+		struct peer *by;
+		uint64_t id;
 
-		if (by && by->listed) {
+		if (!cluster_key_session(rec->key, sizeof CUT_PREFIX - 1, &id))
+			continue;
+		by = peers_find(&c->peers, id);
+		if (!by || !by->listed) {
+			u->stale = id;
+			u->stale_version = rec->version;
+		} else if (cut_decode(rec->value, rec->value_len, &r) == 0 && r.session == id) {
 			u->wary_until = now + 2 * c->cluster.conf.grace;
 			blame(c, by, &r, now);
-		} else if (cluster_key_session(rec->key, sizeof CUT_PREFIX - 1, &u->stale)) {
-			u->stale_version = rec->version;
 		}
 	}
 }
@@ -200,15 +205,16 @@ void cut_answer(struct core *c, enum ask_kind kind, const struct core_event *ev,
 	c->cluster.cut.at = now + (ev->store.error ? c->cluster.conf.look / 4 : 0);
 }
 
-bool cut_clear(struct core *c, struct step *s)
+bool cut_clear(struct core *c, enum ask_kind kind, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
 	struct peer *p = cl->cut.stale ? peers_find(&c->peers, cl->cut.stale) : NULL;
 
 	if (!cl->cut.stale || (p && p->listed))
 		return false;
-	ask_key(&cl->asks.v[ASK_BURY], CUT_PREFIX, cl->cut.stale);
-	ask_delete(&cl->asks, ASK_BURY, cl->cut.stale_version, s);
+	cl->bury[kind - ASK_BURY] = (struct bury){ .session = cl->cut.stale, .what = BURY_CUT };
+	ask_key(&cl->asks.v[kind], CUT_PREFIX, cl->cut.stale);
+	ask_delete(&cl->asks, kind, cl->cut.stale_version, s);
 	cl->cut.stale = 0;
 	return true;
 }

@@ -74,7 +74,7 @@ core_nsec_t cut_next(const struct core *c);
 void cut_answer(struct core *c, enum ask_kind kind, const struct core_event *ev, core_nsec_t now);
 
 /* Deletes a record that nobody will. false: there is none to delete. */
-bool cut_clear(struct core *c, struct step *s);
+bool cut_clear(struct core *c, enum ask_kind kind, struct step *s);
 
 /* A complaint that the caller has not been told of yet. false: none. */
 bool cut_work(struct core *c, struct step *s);

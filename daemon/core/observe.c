@@ -4,31 +4,49 @@
 void observe_begin(struct observe *o)
 {
 	for (unsigned i = 0; i < o->n; i++)
-		o->v[i].present = false;
+		o->v[i].present = o->v[i].done = false;
 }
 
-struct observed *observe_find(struct observe *o, uint64_t session)
+/* The place of the first session that is not below this one. */
+static unsigned place(const struct observe *o, uint64_t session)
 {
-	for (unsigned i = 0; i < o->n; i++)
-		if (o->v[i].id.session == session)
-			return &o->v[i];
-	return NULL;
+	unsigned low = 0, high = o->n;
+
+	while (low < high) {
+		unsigned mid = (low + high) / 2;
+
+		if (o->v[mid].id.session < session)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
 }
 
-static struct observed *make(struct observe *o, uint64_t session)
+struct observed *observe_find(const struct observe *o, uint64_t session)
 {
-	struct observed *e = observe_find(o, session);
+	unsigned i = place(o, session);
 
-	if (e || o->n == OBSERVE_MAX)
+	return i < o->n && o->v[i].id.session == session ? &o->v[i] : NULL;
+}
+
+static struct observed *make(struct observe *o, uint64_t session, bool member)
+{
+	unsigned i = place(o, session);
+	struct observed *e = &o->v[i];
+
+	if (i < o->n && e->id.session == session)
 		return e;
-	e = &o->v[o->n++];
+	if (o->n >= (member ? OBSERVE_MAX : OBSERVE_OTHERS_MAX))
+		return NULL;
+	memmove(e + 1, e, (o->n++ - i) * sizeof *e);
 	*e = (struct observed){ .id.session = session };
 	return e;
 }
 
-void observe_beat(struct observe *o, const struct beat_value *v, uint64_t version, core_nsec_t now)
+void observe_beat(struct observe *o, const struct beat_value *v, uint64_t version, bool member, core_nsec_t now)
 {
-	struct observed *e = make(o, v->id.session);
+	struct observed *e = make(o, v->id.session, member);
 
 	if (!e)
 		return;
@@ -43,7 +61,7 @@ void observe_beat(struct observe *o, const struct beat_value *v, uint64_t versio
 
 void observe_absent(struct observe *o, uint64_t session, core_nsec_t now)
 {
-	struct observed *e = make(o, session);
+	struct observed *e = make(o, session, true);
 
 	if (!e)
 		return;
@@ -54,18 +72,22 @@ void observe_absent(struct observe *o, uint64_t session, core_nsec_t now)
 
 void observe_end(struct observe *o, core_nsec_t now)
 {
+	unsigned n = 0;
+
 	(void)now;
-	for (unsigned i = 0; i < o->n; )
+	for (unsigned i = 0; i < o->n; i++)
 		if (o->v[i].present)
-			i++;
-		else
-			o->v[i] = o->v[--o->n];
+			o->v[n++] = o->v[i];
+	o->n = n;
 }
 
-struct observed *observe_expired(struct observe *o, core_nsec_t wait, core_nsec_t now)
+struct observed *observe_expired(struct observe *o, unsigned from, core_nsec_t wait, core_nsec_t now)
 {
-	for (unsigned i = 0; i < o->n; i++)
-		if (!o->v[i].ended && now - o->v[i].since >= wait)
-			return &o->v[i];
+	for (unsigned k = 0; k < o->n; k++) {
+		struct observed *e = &o->v[(from + k) % o->n];
+
+		if (!e->ended && !e->done && now - e->since >= wait)
+			return e;
+	}
 	return NULL;
 }

@@ -47,19 +47,21 @@ int peers_reserve(struct peers *p)
 	return 0;
 }
 
+/* Sessions are random numbers; those that are not are no more than there are places. */
+static uint16_t *chain(struct peers *p, uint64_t session)
+{
+	return &p->hash[session % CORE_ARRAY_N(p->hash)];
+}
+
 struct peer *peers_find(struct peers *p, uint64_t session)
 {
-	uint16_t *hint = &p->hint[session % CORE_ARRAY_N(p->hint)];
-
 	if (!session)
 		return NULL;
-	if (*hint < p->n && p->v[*hint].id.session == session)
-		return &p->v[*hint];
-	for (unsigned i = 0; i < p->n; i++)
-		if (p->v[i].id.session == session) {
-			*hint = (uint16_t)i;
+	if (p->v[0].id.session == session)
+		return &p->v[0];
+	for (unsigned i = *chain(p, session); i; i = p->v[i].hash_next)
+		if (p->v[i].id.session == session)
 			return &p->v[i];
-		}
 	return NULL;
 }
 
@@ -73,7 +75,8 @@ struct peer *peers_add(struct peers *p, uint64_t session)
 		return NULL;
 	if (i == p->n)
 		p->n++;
-	p->v[i] = (struct peer){ .id.session = session };
+	p->v[i] = (struct peer){ .id.session = session, .hash_next = *chain(p, session) };
+	*chain(p, session) = (uint16_t)i;
 	return &p->v[i];
 }
 
@@ -99,6 +102,12 @@ bool peers_text(struct peers *p, struct peer *peer, const char *address, uint16_
 
 void peers_drop(struct peers *p, struct peer *peer)
 {
+	uint16_t *at = chain(p, peer->id.session);
+
+	while (*at && *at != peers_index(p, peer))
+		at = &p->v[*at].hash_next;
+	if (*at)
+		*at = peer->hash_next;
 	text_drop(p, peer);
 	*peer = (struct peer){ 0 };
 }

@@ -17,6 +17,7 @@ struct peer {
 	struct msg_peer id;              /* session 0: the place is free */
 	uint64_t node;
 	uint64_t record;                 /* version of its member record */
+	uint16_t hash_next;              /* the next place with this hash; 0: none */
 	uint64_t conn;                   /* 0: no link */
 	uint64_t conn_last;              /* the highest that there was */
 	uint64_t via, hop;               /* conn is a path through this session, by this connection with it; 0: it is not */
@@ -39,6 +40,7 @@ struct peer {
 	uint32_t watches;                /* the first name that it observes */
 	uint16_t round;                  /* counts the connections: claims not said in the present one are old */
 	bool listed;                     /* in the latest list */
+	bool seen;                       /* in the list that is being read */
 	bool ended;                      /* was listed and is not any more */
 	bool may_master, drains;
 	bool met;                        /* has been reached in this session of ours */
@@ -55,7 +57,7 @@ struct peers {
 	struct peer *v;
 	unsigned n;                      /* places in use or free below this */
 	unsigned max;
-	uint16_t hint[64];               /* where sessions have been found last: most frames are of few */
+	uint16_t hash[CORE_MEMBERS_MAX]; /* by session: the first place of those that are not 0 */
 	struct peer own;                 /* the only place when alone */
 };
 

@@ -491,6 +491,33 @@ static void act_reach(struct node *n, const struct core_action *a)
 					  a->kind == CORE_ACT_COMPLAINT ? "complaint" : "cut-off", .detail = text });
 }
 
+static void act_ended(struct node *n, const struct core_action *a)
+{
+	char text[CORE_NODE_NAME_MAX + CORE_ADDRESS_MAX + 160];
+	bool named = a->session.name[0];
+
+	snprintf(text, sizeof text, "%s%s%s%s%ssession %016llx%s has not been renewed for %llu ms: it is ended", named ? "node " : "",
+		 a->session.name, named ? " at " : "", a->session.address, named ? ": its " : "", (unsigned long long)a->session.session,
+		 named ? "" : ", of which no node is known,", (unsigned long long)(n->cluster.conf.ttl / NSEC_PER_MSEC));
+	log_limited(loop_now(n->loop), LOG_LEVEL_WARNING, "%s", text);
+	node_tell(n, &(struct shm_event){ .what = "expired", .detail = text });
+}
+
+/* Nothing in the store is of anybody but dlock's nodes. */
+static void act_odd(struct node *n, const struct core_action *a)
+{
+	nsec_t now = loop_now(n->loop);
+
+	if (a->odd.records)
+		log_limited(now, LOG_LEVEL_WARNING, "%u records of members and beats in the store are not what they should be (%s…); what is no node's "
+			    "goes in time; who writes there?", a->odd.records, a->odd.key);
+	if (a->odd.left_out)
+		log_limited(now, LOG_LEVEL_ERROR, "the store lists %u members more than the %u that a cluster may have (%s…): locks whose master "
+			    "changes wait until they have gone; who writes there?", a->odd.left_out, CORE_MEMBERS_MAX - 1, a->odd.key);
+	if (!a->odd.records && !a->odd.left_out)
+		log_limited(now, LOG_LEVEL_NOTICE, "what lies in the store is what it should be again");
+}
+
 void act_cluster(struct node *n, const struct core_action *a)
 {
 	struct node_cluster *c = &n->cluster;
@@ -499,6 +526,12 @@ void act_cluster(struct node *n, const struct core_action *a)
 	switch (a->kind) {
 	case CORE_ACT_SEND:
 		net_send(c->net, a->send.session, a->send.conn, a->send.bytes, a->send.n);
+		return;
+	case CORE_ACT_ENDED:
+		act_ended(n, a);
+		return;
+	case CORE_ACT_ODD:
+		act_odd(n, a);
 		return;
 	case CORE_ACT_RELAYED:
 	case CORE_ACT_COMPLAINT:

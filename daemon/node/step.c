@@ -151,6 +151,8 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_UNLINK:
 	case CORE_ACT_RELAYED:
 	case CORE_ACT_COMPLAINT:
+	case CORE_ACT_ENDED:
+	case CORE_ACT_ODD:
 	case CORE_ACT_CUT_OFF:
 	case CORE_ACT_DEADLINE:
 	case CORE_ACT_JEOPARDY:

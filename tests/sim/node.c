@@ -255,6 +255,9 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		s->counts->relays++;
 		net_relayed(s, n, a->session.via);
 		return;
+	case CORE_ACT_ENDED:
+	case CORE_ACT_ODD:
+		return;
 	case CORE_ACT_COMPLAINT:
 		s->counts->complaints++;
 		return;

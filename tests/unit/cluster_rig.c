@@ -252,6 +252,13 @@ static void act(struct crig *r, unsigned node, const struct core_action *a)
 	case CORE_ACT_RELAYED:
 		n->relayed++;
 		break;
+	case CORE_ACT_ENDED:
+		n->ended++;
+		break;
+	case CORE_ACT_ODD:
+		n->odd = a->odd.records;
+		n->left_out = a->odd.left_out;
+		break;
 	case CORE_ACT_COMPLAINT:
 		n->complaints++;
 		break;

@@ -32,6 +32,7 @@ struct crig_node {
 	unsigned wants_n;
 	bool stopped;                    /* takes part in nothing */
 	bool loss_slow;                  /* the test says LOSS_DONE */
+	unsigned ended, odd, left_out;
 	unsigned relayed, complaints, cut_offs, losses, lapses, drained, left;
 	int left_error;
 	uint32_t held[CRIG_REFS];

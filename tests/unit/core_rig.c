@@ -216,6 +216,8 @@ static void trace_action(struct rig *r, const struct core_action *a)
 	case CORE_ACT_UNLINK:
 	case CORE_ACT_RELAYED:
 	case CORE_ACT_COMPLAINT:
+	case CORE_ACT_ENDED:
+	case CORE_ACT_ODD:
 	case CORE_ACT_CUT_OFF:
 	case CORE_ACT_DEADLINE:
 	case CORE_ACT_JEOPARDY:

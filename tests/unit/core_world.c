@@ -293,6 +293,8 @@ static void do_action(struct world *w, const struct core_action *a)
 	case CORE_ACT_LEFT:
 	case CORE_ACT_RELAYED:
 	case CORE_ACT_COMPLAINT:
+	case CORE_ACT_ENDED:
+	case CORE_ACT_ODD:
 	case CORE_ACT_CUT_OFF:
 	case CORE_ACT_LEDGER_ARRIVE:
 	case CORE_ACT_LEDGER_BARRIER:

@@ -263,10 +263,80 @@ static void one_pass(void **state)
 	printf("# %u shards moved from a dead master: %u statements, %u frames FIRST and LAST\n", moved, r.syncs_of_names[1],
 	       r.syncs_of_no_name[1]);
 	assert_true(moved >= 10);
-	assert_in_range(r.syncs_of_names[1], 1, 40);             /* each lease of theirs once, no other, and not once a shard */
-	assert_int_equal(r.syncs_of_no_name[1], 2 * moved);
+	/* Each lease of theirs, no other, and not once a shard; but again if the master had not read the map that node 1 wrote. */
+	unsigned passes = r.syncs_of_no_name[1] / (2 * moved);
+	assert_in_range(passes, 1, 2);
+	assert_int_equal(r.syncs_of_no_name[1], passes * 2 * moved);
+	assert_in_range(r.syncs_of_names[1], 1, passes * 40);
 	for (unsigned i = 0; i < n; i++)
 		assert_int_equal(r.node[1].held[i], CORE_WEIGHT_ALL);
+	crig_done(&r);
+}
+
+/* --- What others have written into the store --- */
+
+static void junk(struct crig *r, const char *prefix, uint64_t session, const void *value, uint32_t size)
+{
+	struct crig_record *rec = &r->record[r->records_n++];
+
+	*rec = (struct crig_record){ .size = size, .version = ++r->version };
+	assert_true(r->records_n <= CRIG_RECORDS);
+	snprintf(rec->key, sizeof rec->key, "%s%016llx", prefix, (unsigned long long)session);
+	memcpy(rec->value, value, size);
+}
+
+static void junk_of_all_kinds(struct crig *r)
+{
+	struct member_record m = { .session = 50000, .node = 50000, .may_master = true };
+	struct beat_value v = { .id = { r->node[2].session, 1 }, .counter = 3 };
+	uint8_t member[MEMBER_BYTES_MAX], beat[BEAT_BYTES];
+
+	assert_int_equal(member_text_of("nowhere:1", "nobody", &m.text), 0);
+	for (unsigned i = 0; i < 20; i++, m.session++)           /* nodes without a beat */
+		junk(r, MEMBER_PREFIX, m.session, member, member_record_encode(&m, member));
+	m.session = r->node[1].session;
+	for (unsigned i = 0; i < 5; i++) {
+		uint32_t n = member_record_encode(&m, member);
+
+		junk(r, MEMBER_PREFIX, 60000 + i, member, n);     /* a node's under another's key */
+		beat_encode(&v, beat);
+		junk(r, BEAT_PREFIX, 60000 + i, beat, sizeof beat);
+		junk(r, MEMBER_PREFIX, 70000 + i, "?", i);        /* what cannot be read */
+		junk(r, BEAT_PREFIX, 70000 + i, member, n);
+		junk(r, CUT_PREFIX, 70000 + i, member, n);
+	}
+	junk(r, MEMBER_PREFIX "x", 1, member, 24);               /* what no session can have */
+}
+
+/* Node 0 dies, in a store full of that: its shards open as after any death, and only what no session can have stays. */
+static void junk_in_store(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	crig_run(&r, CRIG_SECOND / 10);
+	junk_of_all_kinds(&r);
+	crig_run(&r, CRIG_SECOND / 2);
+	assert_int_equal(r.node[1].odd, 5 + 5 + 5 + 5 + 1);
+	crig_kill(&r, 0);
+	crig_run(&r, 4 * CRIG_SECOND);
+	assert_int_equal(crig_shards(&r, 0), 0);
+	for (unsigned i = 1; i < 3; i++) {
+		assert_int_equal(r.node[i].core->master.opening, 0);
+		assert_int_equal(r.node[i].lapses, 0);
+	}
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+	assert_int_equal(crig_records(&r, MEMBER_PREFIX), 3);
+	assert_int_equal(crig_records(&r, CUT_PREFIX), 0);
+	assert_int_equal(r.node[1].ended + r.node[2].ended, 20 + 5 + 5 + 1);
+	assert_int_equal(r.node[1].core->cluster.odd.members, 1);
+	crig_run(&r, 12 * CRIG_SECOND);                          /* tombstones are there for a while */
+	assert_int_equal(crig_records(&r, BEAT_PREFIX), 2);
+	assert_int_equal(r.node[1].lapses + r.node[2].lapses, 0);
 	crig_done(&r);
 }
 
@@ -598,6 +668,7 @@ int main(void)
 		{ "nobody complains of whom nobody has tried to reach before", new_master, NULL, NULL, NULL },
 		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
 		{ "many shards of a dead master are told of in one pass", one_pass, NULL, NULL, NULL },
+		{ "what others have written into the store costs a TTL, and is cleared away", junk_in_store, NULL, NULL, NULL },
 		{ "a node that leaves refuses, asks back, hands over, and ends its session itself", leaves, NULL, NULL, NULL },
 		{ "who does not give back in time loses it, with the actions on loss before the end", leaves_without_patience, NULL, NULL, NULL },
 		{ "the last one leaves", last_one_leaves, NULL, NULL, NULL },
