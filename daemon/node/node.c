@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +35,19 @@ static int open_rundir(struct node *n)
 	return n->rundir_fd < 0 ? fail(n, n->rundir_fd, path, NULL) : 0;
 }
 
+/*
+ * One daemon writes to the ledger and to the words, whatever has become of the lock in the state directory: a second one, stopped
+ * for a while, would take back at its deadline what the first has granted. Nobody else may open the ledger's directory.
+ */
+static int lock_rundir(struct node *n)
+{
+	n->ledger_fd = files_dir(n->rundir_fd, "ledger", 0700);
+	if (n->ledger_fd < 0 || flock(n->ledger_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+		return 0;                /* what else is wrong is told by who works with it */
+	return fail(n, -EBUSY, n->config.run_dir, "another daemon uses this directory, though not the state directory, or its lock was "
+		    "removed from there. It may be a stopped one; end it first");
+}
+
 static int open_store(struct node *n)
 {
 	static struct store_why why;
@@ -44,6 +58,9 @@ static int open_store(struct node *n)
 
 	if (r < 0)
 		return fail(n, r, "store", why.text);
+	r = lock_rundir(n);
+	if (r < 0)
+		return r;
 	r = boot_place(n->config.state_dir, &here);
 	if (r < 0)
 		return fail(n, r, n->config.state_dir, NULL);
@@ -144,7 +161,7 @@ int node_open(struct node *n, struct loop *loop, const struct config *config, co
 	n->loop = loop;
 	n->config = *config;
 	n->state = "starting";
-	n->rundir_fd = -1;
+	n->rundir_fd = n->ledger_fd = -1;
 	n->started = loop_clock();
 	r = open_rundir(n);
 	if (r == 0)
@@ -219,6 +236,8 @@ void node_close(struct node *n)
 	free(n->refs);
 	free(n->ref_used);
 	free(n->queue);
+	if (n->ledger_fd >= 0)
+		close(n->ledger_fd);
 	if (n->rundir_fd >= 0)
 		close(n->rundir_fd);
 	config_done(&n->config);

@@ -97,6 +97,7 @@ struct node {
 	nsec_t watchdog_span;
 	nsec_t started;
 	int rundir_fd;
+	int ledger_fd;                   /* locked: this daemon's */
 	const char *state;               /* "starting", "running", "stopping" */
 	char failed[1280];               /* why it cannot go on; "": it can */
 

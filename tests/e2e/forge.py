@@ -71,6 +71,11 @@ def doubles(count, seed):
         yield b"member/%016x" % s, member(seed, seed, b"double", b"127.0.0.1:9")
 
 
+def usurp(count, seed):
+    """A later daemon of the session seed: its beat is of incarnation count."""
+    yield b"beat/%016x" % seed, beat(seed, incarnation=count, counter=1 << 32)
+
+
 def call(url, what, body):
     request = urllib.request.Request(url + what, json.dumps(body).encode(), {"Content-Type": "application/json"})
     return json.load(urllib.request.urlopen(request, timeout=60))
