@@ -72,13 +72,13 @@ int pool_post(struct dlock *l, uint32_t n)
 	return r;
 }
 
-/* Sleeps while the value is v. Asks for it first, where it is elsewhere. */
+/* Sleeps while the value is v. Asks for it first, where it is elsewhere; else the daemon is to look after those who sleep. */
 static int sleep_on(struct dlock *l, const struct binding *b, const struct limit *limit, uint64_t v)
 {
 	struct timespec abs = limit_timespec(limit_slice(limit, LOOK_NS));
 	struct seg_cell *cell;
 
-	if (v & POOL_CLOSED)
+	if ((v & POOL_CLOSED) || !seg_watched(b->space->base, b->slot))
 		object_ring(l, b, limit);
 	cell = binding_show(b, 0);
 	futex_wait_class((uint32_t *)b->word, (uint32_t)v, ANY_CLASS, limit->clock, &abs);

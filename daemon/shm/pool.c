@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "../../include/proto/futex.h"
-#include "../../include/proto/poolword.h"
 #include "../../include/proto/semword.h"
 #include "sigbus.h"
 #include "word.h"
@@ -32,11 +31,6 @@ struct pool *pool_in(const struct space *s, uint32_t slot)
 	struct object *o = object_at(s, slot);
 
 	return o && o->kind == KIND_POOL ? pool_of(o) : NULL;
-}
-
-static struct pool_words *words(const struct pool *p)
-{
-	return (struct pool_words *)object_words(&p->o, p->o.slot);
 }
 
 static uint64_t *note(const struct pool *p)
@@ -82,28 +76,28 @@ static void note_record(struct pool *p)
 
 static void wake_all(struct pool *p)
 {
-	futex_wake_class(lock_futex(&words(p)->value), INT_MAX, LOCK_CLASS_ANY);
+	futex_wake_class(lock_futex(&pool_words(p)->value), INT_MAX, LOCK_CLASS_ANY);
 }
 
 uint32_t pool_word_value(const struct pool *p)
 {
-	return (uint32_t)(__atomic_load_n(&words(p)->value, __ATOMIC_SEQ_CST) & POOL_VALUE_MAX);
+	return (uint32_t)(__atomic_load_n(&pool_words(p)->value, __ATOMIC_SEQ_CST) & POOL_VALUE_MAX);
 }
 
 static void word_close(struct pool *p)
 {
-	FAULT_AROUND(__atomic_fetch_or(&words(p)->value, POOL_CLOSED, __ATOMIC_SEQ_CST));
+	FAULT_AROUND(__atomic_fetch_or(&pool_words(p)->value, POOL_CLOSED, __ATOMIC_SEQ_CST));
 	wake_all(p);
 }
 
 /* Posts that came while it was closed: one swap adds them, and says how many have been added. */
-static void posts_add(struct pool *p)
+void pool_posts_add(struct pool *p)
 {
-	uint64_t *value = &words(p)->value, v = __atomic_load_n(value, __ATOMIC_SEQ_CST), n, sum;
+	uint64_t *value = &pool_words(p)->value, v = __atomic_load_n(value, __ATOMIC_SEQ_CST), n, sum;
 	bool done;
 
 	do {
-		n = __atomic_load_n(&words(p)->posts, __ATOMIC_SEQ_CST) & UINT32_MAX;
+		n = __atomic_load_n(&pool_words(p)->posts, __ATOMIC_SEQ_CST) & UINT32_MAX;
 		if (!pool_pending(v, n))
 			return;
 		sum = (v & POOL_VALUE_MAX) + pool_pending(v, n);
@@ -116,18 +110,18 @@ static void posts_add(struct pool *p)
 /* While nobody changes it, or may: the value as it is in the store. */
 static void word_set(struct pool *p, uint32_t value)
 {
-	uint64_t v = __atomic_load_n(&words(p)->value, __ATOMIC_SEQ_CST);
+	uint64_t v = __atomic_load_n(&pool_words(p)->value, __ATOMIC_SEQ_CST);
 
-	word_store(&words(p)->value, (v & ~POOL_VALUE_MAX) | value);
+	word_store(&pool_words(p)->value, (v & ~POOL_VALUE_MAX) | value);
 	wake_all(p);
 }
 
 static void word_open(struct pool *p)
 {
 	p->opened = now_of(p);
-	word_store(&words(p)->written, 0);
-	FAULT_AROUND(__atomic_fetch_and(&words(p)->value, ~POOL_CLOSED, __ATOMIC_SEQ_CST));
-	posts_add(p);
+	word_store(&pool_words(p)->written, 0);
+	FAULT_AROUND(__atomic_fetch_and(&pool_words(p)->value, ~POOL_CLOSED, __ATOMIC_SEQ_CST));
+	pool_posts_add(p);
 	p->dry = pool_word_value(p) ? 0 : p->dry < DRY_MAX ? p->dry + 1 : DRY_MAX;
 	wake_all(p);
 }
@@ -135,14 +129,14 @@ static void word_open(struct pool *p)
 /* Who posts and goes must not be forgotten. */
 static bool has_posts(const struct pool *p)
 {
-	const struct pool_words *w = words(p);
+	const struct pool_words *w = pool_words(p);
 
 	return !p->o.space->broken && pool_pending(__atomic_load_n(&w->value, __ATOMIC_SEQ_CST), __atomic_load_n(&w->posts, __ATOMIC_SEQ_CST));
 }
 
 static bool is_wanted(const struct pool *p)
 {
-	const struct pool_words *w = words(p);
+	const struct pool_words *w = pool_words(p);
 
 	return p->wanted || has_posts(p) ||
 	       (__atomic_load_n(&w->waiters, __ATOMIC_SEQ_CST) && futex_sleepers((uint32_t *)&w->value, (uint32_t)w->value) != 0);
@@ -302,7 +296,7 @@ static bool is_due(struct pool *p)
 
 static void drive_open(struct pool *p)
 {
-	posts_add(p);
+	pool_posts_add(p);
 	serve_questions(p);
 	if (p->busy)
 		return;
@@ -314,7 +308,7 @@ static void drive_open(struct pool *p)
 	} else if (p->exists && now_of(p) < p->written + REST_SPAN) {
 		by(p, p->written + REST_SPAN);
 	} else if (p->exists) {          /* what is changed from here on rings */
-		FAULT_AROUND(__atomic_store_n(&words(p)->written, 1, __ATOMIC_SEQ_CST));
+		FAULT_AROUND(__atomic_store_n(&pool_words(p)->written, 1, __ATOMIC_SEQ_CST));
 		if (pool_word_value(p) != p->stored)
 			ask(p, POOL_PUT, pool_word_value(p), NULL);
 	}
@@ -553,6 +547,7 @@ static void begin(struct pool *p)
 {
 	loop_timer_init(&p->timer, drive, p);
 	loop_defer_init(&p->defer, drive, p);
+	pool_watch_begin(p);
 }
 
 static int make(struct object *o, uint32_t arg)
@@ -565,7 +560,7 @@ static int make(struct object *o, uint32_t arg)
 	begin(p);
 	for (unsigned i = 1; i < 8; i++)
 		word_store(&object_words(o, o->slot)[i], 0);
-	word_store(&words(p)->value, POOL_CLOSED);
+	word_store(&pool_words(p)->value, POOL_CLOSED);
 	return 0;
 }
 
@@ -577,16 +572,21 @@ static void ring(struct object *o, struct account *a)
 	if (o->space->broken)
 		return;
 	p->wanted |= p->state == POOL_NONE || p->state == POOL_RELEASING;
+	pool_watch(p);
 	soon(p);
 }
 
+/* It may have owed a wake-up to others, or the daemon a ring, or had one that was for them. */
 static void leave(struct object *o, struct account *a, bool died)
 {
 	struct pool *p = pool_of(o);
 
-	(void)died;
 	if (p->asker == a)
 		p->asker = NULL;
+	if (!died || o->space->broken)
+		return;
+	wake_all(p);
+	soon(p);
 }
 
 /* The value goes to the store, then the lease back. In a broken space there is no value any more. */
@@ -625,11 +625,12 @@ static int recall(struct object *o)
 	return 0;
 }
 
-/* What was closed on its way to the store is opened again: it has not gone. */
+/* What was closed on its way to the store is opened again: it has not gone. All are woken, and whoever sleeps again rings. */
 static void adopt(struct object *o)
 {
 	struct pool *p = pool_of(o);
 
+	FAULT_AROUND(seg_watched_set(o->space->base, o->slot, false));
 	if (p->state == POOL_OPEN)
 		word_open(p);
 	else
@@ -665,6 +666,7 @@ static void done(struct object *o)
 
 	if (p->busy)
 		ops->drop(ops_of(p)->arg, p);
+	pool_watch_end(p);
 	loop_timer_cancel(o->space->shm->loop, &p->timer);
 	loop_defer_cancel(o->space->shm->loop, &p->defer);
 }

@@ -24,6 +24,7 @@
 #ifndef DLOCK_SHM_POOL_H
 #define DLOCK_SHM_POOL_H
 
+#include "../../include/proto/poolword.h"
 #include "object.h"
 
 #define POOL_RECORD_SIZE 16
@@ -48,6 +49,9 @@ struct pool {
 	nsec_t opened, written;
 	struct loop_timer timer;
 	struct loop_defer defer;
+	struct loop_timer watch;         /* pool_watch.c */
+	nsec_t watch_span;
+	uint64_t watch_seen;             /* the value, at the last look */
 	/* The request under way. */
 	bool busy;
 	enum pool_store op;
@@ -73,7 +77,13 @@ struct pool_ops {
 
 extern const struct object_kind pool_kind;
 
+static inline struct pool_words *pool_words(const struct pool *p)
+{
+	return (struct pool_words *)object_words(&p->o, p->o.slot);
+}
+
 uint32_t pool_word_value(const struct pool *p);   /* OPEN: the value */
+void pool_posts_add(struct pool *p);     /* those that came while it was closed */
 void pool_answered(struct pool *p, const struct pool_answer *a);
 
 struct pool_lease {
@@ -87,5 +97,11 @@ void pool_refused(struct space *s, uint32_t slot, int error);
 void pool_revoke(struct space *s, uint32_t slot);
 bool pool_lease(const struct space *s, uint32_t slot, struct pool_lease *ret);
 struct pool *pool_in(const struct space *s, uint32_t slot);
+
+/* --- pool_watch.c --- */
+
+void pool_watch_begin(struct pool *p);
+void pool_watch(struct pool *p);         /* somebody may sleep */
+void pool_watch_end(struct pool *p);
 
 #endif

@@ -11,7 +11,9 @@
  *
  * What must hold:
  *   no lost wake  who waits is counted, then looks at the value, and sleeps while that is what it saw. A post changes the
- *                 value, then looks for waiters. Whoever opens or closes wakes all.
+ *                 value, then looks for waiters. Whoever opens or closes wakes all. For those who were stopped in between, or stopped
+ *                 when they had been woken, the daemon looks every 10 to 50 ms while anybody sleeps; whoever sleeps rings unless it does.
+ *                 When one dies it wakes all.
  *   written       is set before the daemon reads the value that it writes to the store, and cleared after a change: so no
  *                 change goes unnoticed
  *   no lost post  one that finds the word closed adds to `posts`, then rings. The daemon adds them to the value, and to the
@@ -29,7 +31,7 @@
 struct pool_words {
 	uint64_t value;
 	uint64_t posts;
-	uint64_t reserved;               /* seg_slot.watched */
+	uint64_t watched;                /* seg_slot.watched: the daemon looks after those who sleep */
 	uint64_t waiters;
 	uint64_t written;                /* 1: the value is in the store; whoever changes it clears this, and rings */
 	uint64_t more[3];
