@@ -388,7 +388,7 @@ int dlock_cond_clockwait(dlock_cond_t *c, dlock_t *l, clockid_t clock, const str
 
 /*
  * Wakes one that waits, the one that has waited for longest, or all. Nobody needs to hold the lock for it. If the one who was woken dies before it
- * has run, or its node ends, the next is woken instead. Returns when the store has it. ENOTCONN: failfast.
+ * has the lock again, or its node ends, the next is woken instead. Returns when the store has it. ENOTCONN: failfast.
  */
 int dlock_cond_signal(dlock_cond_t *c);
 int dlock_cond_broadcast(dlock_cond_t *c);

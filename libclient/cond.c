@@ -133,7 +133,7 @@ static int enter(struct waiting *w)
 	return r;
 }
 
-/* From having entered to not waiting any more, without the lock at the end unless held. */
+/* From having entered to not waiting any more, without the lock at the end unless held. 0: signalled. */
 static int wait_entered(struct waiting *w)
 {
 	int r = dlock_post(w->l);
@@ -146,15 +146,24 @@ static int wait_entered(struct waiting *w)
 	r = cond_sleep(w);
 	if (r < 0 && thread_serial())
 		r = give_up(w);
-	if (r == 0 && thread_serial())
-		__atomic_fetch_add(&box_of(w->b)->taken, 1, __ATOMIC_RELAXED);
 	return r;
+}
+
+/* The signal is this thread's, for good, once it has the lock: should it die before, another is to have it. */
+static void wait_over(struct waiting *w, uint32_t serial, bool signalled)
+{
+	if (thread_serial() != serial)
+		return;                  /* a child: all this was the parent's */
+	if (signalled && !binding_lost(w->b))
+		__atomic_fetch_add(&box_of(w->b)->taken, 1, __ATOMIC_RELEASE);
+	object_exit(&w->c->h);
 }
 
 static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *limit)
 {
 	struct waiting w = { .c = c, .l = l, .limit = limit };
 	int saved = errno, r, again;
+	uint32_t serial;
 
 	if (!l)
 		return EINVAL;
@@ -164,12 +173,13 @@ static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *
 	r = object_enter(&c->h);
 	if (r < 0)
 		return -r;
+	serial = thread_serial();
 	r = enter(&w);
 	w.held = r < 0;
 	if (r == 0)
 		r = wait_entered(&w);
-	object_exit(&c->h);
 	again = w.held ? 0 : dlock_wait(l);
+	wait_over(&w, serial, r == 0 && !w.held);
 	errno = saved;
 	return again ? again : -r;
 }

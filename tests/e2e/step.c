@@ -42,13 +42,15 @@ static void unpin(const cpu_set_t *was)
 	sched_setaffinity(0, sizeof *was, was);
 }
 
-static void run(const struct stepper *how)
+static void run(const struct stepper *how, bool traced)
 {
 	end_with_parent();
 	if (how->prepare)
 		how->prepare();
-	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-	syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+	if (traced) {
+		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+		syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+	}
 	__atomic_store_n(&shared->begun, 1, __ATOMIC_RELAXED);
 	how->target();
 	__atomic_store_n(&shared->ended, 1, __ATOMIC_RELAXED);
@@ -100,6 +102,8 @@ static void step_once(struct step *s, bool within)
 		}
 		if (!s->told && s->how->blocked)
 			s->how->blocked();
+		else if (s->told && s->still)
+			s->still();
 		s->told = true;
 		if (now_ns() > until)
 			give_up("after %ld instructions it sleeps on", s->at);
@@ -107,11 +111,10 @@ static void step_once(struct step *s, bool within)
 	s->blocked = false;
 }
 
-void step_begin(struct step *s, const struct stepper *how)
+static void begin(struct step *s, const struct stepper *how, bool traced)
 {
 	static cpu_set_t before;
 	sigset_t set;
-	int status;
 
 	if (!shared)
 		shared = shared_memory(sizeof *shared);
@@ -125,13 +128,37 @@ void step_begin(struct step *s, const struct stepper *how)
 	fflush(stdout);
 	s->pid = fork();
 	if (s->pid == 0)
-		run(how);
+		run(how, traced);
 	unpin(&before);
+}
+
+static void wait_stopped(struct step *s)
+{
+	int status;
+
 	if (s->pid < 0 || waitpid(s->pid, &status, __WALL) != s->pid || !WIFSTOPPED(status))
 		give_up("a process to step through");
+}
+
+void step_begin(struct step *s, const struct stepper *how)
+{
+	begin(s, how, true);
+	wait_stopped(s);
 	while (!__atomic_load_n(&shared->begun, __ATOMIC_RELAXED))
 		step_once(s, false);
 	s->told = s->last_blocked = false;
+}
+
+void step_begin_free(struct step *s, const struct stepper *how)
+{
+	begin(s, how, false);
+}
+
+void step_attach(struct step *s)
+{
+	if (ptrace(PTRACE_ATTACH, s->pid, NULL, NULL) < 0)
+		give_up("a process to step through: %s", strerror(errno));
+	wait_stopped(s);
 }
 
 /* To where the process is. */
@@ -178,6 +205,15 @@ void step_past_sleep(struct step *s)
 		s->at++;
 	}
 	unpin(&before);
+}
+
+bool step_comes_through(struct step *s, unsigned ms)
+{
+	for (uint64_t until = now_ns() + ms * MS; !has_ended(s); nap_ns(MS / 10))
+		if (now_ns() > until)
+			return false;
+	s->mark = __atomic_load_n(&shared->mark, __ATOMIC_RELAXED);
+	return true;
 }
 
 void step_kill(struct step *s)
