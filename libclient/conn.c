@@ -15,6 +15,8 @@
 
 #include "deadline.h"
 #include "handle.h"
+#include "hatch.h"
+#include "space.h"
 #include "thread.h"
 #include "wire.h"
 
@@ -51,6 +53,7 @@ static struct {
 	struct late_close *late;
 	struct unheard unheard[UNHEARD_MAX];
 	unsigned n_unheard;
+	bool unheard_there;              /* some of them were said by the socket */
 	unsigned minor;                  /* the daemon's */
 	char *path;
 } conn = { .fd = -1, .anchor_fd = -1 };
@@ -162,6 +165,12 @@ static void late_add(uint32_t number, uint32_t slot)
 	conn.late = c;
 }
 
+static void all_heard(void)
+{
+	conn.n_unheard = 0;
+	conn.unheard_there = false;
+}
+
 static void socket_drop(void)
 {
 	if (socket_is_ours())
@@ -171,6 +180,7 @@ static void socket_drop(void)
 		conn.n_unheard--;
 		late_add(conn.unheard[conn.n_unheard].number, conn.unheard[conn.n_unheard].slot);
 	}
+	all_heard();
 }
 
 static void late_drop(void)
@@ -187,7 +197,7 @@ void conn_child(void)
 {
 	attach = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	attach_waits = 0;
-	conn.n_unheard = 0;              /* the parent's, as is `late` */
+	all_heard();                     /* the parent's, as is `late` */
 	socket_drop();
 	conn.client = 0;
 	conn.nonce[0] = conn.nonce[1] = 0;
@@ -404,7 +414,7 @@ static int request_once(const void *request, size_t n, const struct limit *limit
 	if (r < 0)
 		socket_drop();
 	else
-		conn.n_unheard = 0;      /* all that was said before it was heard before it */
+		all_heard();             /* what was said before it was heard before it */
 	return r;
 }
 
@@ -468,6 +478,41 @@ static int request(const void *request, size_t n, uint32_t epoch, const struct l
 	return r;
 }
 
+static bool daemon_gone(void)
+{
+	char byte;
+
+	return !socket_is_ours() || recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+/* 1: it is to be asked for by the socket. */
+static int open_by_hatch(const struct conn_what *what, uint64_t mapped, const struct limit *limit, struct conn_opened *ret)
+{
+	uint32_t epoch = conn.epoch, slot;
+	struct space *s = NULL;
+	int r;
+
+	if (what->kind != KIND_LOCK || !mapped || conn.minor < ATTACH_MINOR_HATCH || conn.fd < 0 || conn.late || conn.unheard_there)
+		return 1;
+	lib_lock();
+	s = space_hatch(what->space, what->space_len, conn.epoch);
+	lib_unlock();
+	if (!s || s->generation != mapped || s->area != conn.client || deadline_gone(conn_line(s->number)))
+		return 1;
+	r = hatch_open(s, conn.client, what, conn_line(s->number), daemon_gone, limit, &slot);
+	if (conn.epoch != epoch)
+		return 1;                /* a child of a signal handler that forked: it was the parent who asked */
+	if (r == 0) {
+		all_heard();
+		*ret = (struct conn_opened){ .client = conn.client, .number = s->number, .slot = slot, .epoch = conn.epoch,
+					     .generation = s->generation, .segment = -1, .bell = -1, .by_hatch = true };
+		return 0;
+	}
+	if (r != -EAGAIN)
+		socket_drop();
+	return r == -EAGAIN || r == -EPIPE ? 1 : r;
+}
+
 int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit *limit, struct conn_opened *ret)
 {
 	size_t len = ATTACH_OPEN_LEN(what->space_len, what->name_len);
@@ -477,8 +522,10 @@ int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit 
 		.kind = (uint8_t)what->kind, .arg = what->arg, .flags = what->soon && conn.minor >= ATTACH_MINOR_SOON ? ATTACH_SOON : 0,
 	};
 	struct packet p;
-	int r;
+	int r = open_by_hatch(what, mapped, limit, ret);
 
+	if (r <= 0)
+		return r;
 	memcpy(m.text, what->space, what->space_len);
 	memcpy(m.text + what->space_len, what->name, what->name_len);
 	r = request(&m, len, 0, limit, &p);
@@ -505,15 +552,31 @@ static bool is_for_later(int error)
 	return error == -ENOTCONN || error == -ETIMEDOUT || error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
+static bool drop_by_hatch(uint32_t number, uint32_t slot)
+{
+	struct space *s;
+
+	if (conn.minor < ATTACH_MINOR_HATCH || conn.unheard_there)
+		return false;
+	lib_lock();
+	s = space_hatch_of(number, conn.epoch);
+	lib_unlock();
+	return s && s->area == conn.client && !deadline_gone(conn_line(number)) && hatch_drop(s, conn.client, slot);
+}
+
 /* False: it has to be asked for as anything else. */
 static bool close_unanswered(const struct attach_close *m)
 {
 	const struct limit now = { .clock = limit_none.clock, .until_ns = 1 };
 	const struct attach_close drop = { { ATTACH_DROP, sizeof drop, 0 }, m->space, m->slot };
 
-	if (conn.minor < ATTACH_MINOR_SOON || conn.n_unheard == UNHEARD_MAX || conn.late || !socket_is_ours() ||
-	    wire_send(conn.fd, &drop, sizeof drop, &now) < 0)
+	if (conn.minor < ATTACH_MINOR_SOON || conn.n_unheard == UNHEARD_MAX || conn.late || conn.fd < 0)
 		return false;
+	if (!drop_by_hatch(m->space, m->slot)) {
+		if (!socket_is_ours() || wire_send(conn.fd, &drop, sizeof drop, &now) < 0)
+			return false;
+		conn.unheard_there = true;
+	}
 	conn.unheard[conn.n_unheard++] = (struct unheard){ m->space, m->slot };
 	return true;
 }
@@ -590,9 +653,7 @@ int conn_reader(uint32_t number, uint32_t epoch, const struct limit *limit, uint
 
 int conn_check(const struct limit *limit)
 {
-	char byte;
-
-	if (socket_is_ours() && recv(conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+	if (!daemon_gone())
 		return 0;
 	socket_drop();
 	return conn_ready(limit);

@@ -38,6 +38,7 @@ struct conn_opened {
 	uint32_t account;                /* the slot of this client in the object; 0: it has none */
 	uint64_t generation;
 	int segment, bell;               /* -1 where the generation is the one that is mapped */
+	bool by_hatch;                   /* and not by the socket */
 };
 struct conn_what {
 	const char *space, *name;

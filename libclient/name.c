@@ -186,6 +186,8 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 	r = space_get(n->text, n->space_len, o->generation, o->segment, o->bell, &s);
 	if (r == 0) {
 		r = space_reach(s, o->client, o->slot);
+		if (r == 0 && !o->by_hatch)
+			space_opened(s, o->number, o->epoch);
 		if (r == 0 && o->account)
 			r = space_reach(s, o->client, o->account);
 		if (r < 0)

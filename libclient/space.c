@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "proto/segment.h"
+#include "proto/hatch.h"
 
 #define VALUES_SIZE   (SEG_FILE_SIZE - SEG_VALUE_OFF)
 #define HEAD_AND_BITS (SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * sizeof(uint64_t))
@@ -49,6 +49,34 @@ uint64_t space_newest(const char *name, size_t len)
 	const struct space *s = space_first(name, len);
 
 	return s ? s->generation : 0;
+}
+
+static bool hatch_good(const struct space *s, uint32_t epoch)
+{
+	return s && s->epoch == epoch && s->era && s->era == __atomic_load_n(seg_era(s->base), __ATOMIC_ACQUIRE) && s->bell >= 0;
+}
+
+struct space *space_hatch(const char *name, size_t len, uint32_t epoch)
+{
+	struct space *s = space_first(name, len);
+
+	return hatch_good(s, epoch) ? s : NULL;
+}
+
+struct space *space_hatch_of(uint32_t number, uint32_t epoch)
+{
+	struct space *s = spaces;
+
+	while (s && (s->number != number || s->epoch != epoch))
+		s = s->next;
+	return hatch_good(s, epoch) ? s : NULL;
+}
+
+void space_opened(struct space *s, uint32_t number, uint32_t epoch)
+{
+	s->number = number;
+	s->epoch = epoch;
+	s->era = __atomic_load_n(seg_era(s->base), __ATOMIC_ACQUIRE);
 }
 
 static bool head_good(const struct seg_head *h, uint64_t generation)
@@ -198,6 +226,8 @@ int space_reach(struct space *s, uint32_t client, uint32_t slot)
 
 	if (s->area != client)
 		r = open_up(s->base, SEG_AREA_OFF + (uint64_t)client * SEG_AREA_SIZE, SEG_AREA_SIZE);
+	if (r == 0 && s->area != client)
+		r = open_up(s->base, SEG_HATCH1_OFF + client / 64 * sizeof(uint64_t), sizeof(uint64_t));
 	if (r == 0 && !(s->chunks[chunk / 64] & bit))
 		r = open_up(s->base, SEG_SLOT_OFF + (uint64_t)chunk * SEG_CHUNK_SLOTS * sizeof(struct seg_slot),
 			    SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
@@ -265,6 +295,7 @@ static void cover_segment(struct space *s)
 {
 	cover(s->base, SEG_SIZE);
 	mprotect(s->base, HEAD_AND_BITS, PROT_READ | PROT_WRITE);
+	open_up(s->base, SEG_HATCH1_OFF, SEG_HATCH1_SIZE);
 	open_up(s->base, SEG_AREA_OFF + (uint64_t)s->area * SEG_AREA_SIZE, SEG_AREA_SIZE);
 	if (s->lines_open)
 		open_up(s->base, SEG_LINE_OFF, (uint64_t)s->lines_open * SEG_LINE_CELLS * sizeof(uint64_t));

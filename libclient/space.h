@@ -31,10 +31,21 @@ struct space {
 	uint32_t lines_open;             /* so many of the readers' lines can be looked at */
 	uint32_t area;                   /* whose area can be reached, and the slots of which chunks (space_reach) */
 	uint64_t chunks[SEG_SLOTS_MAX / SEG_CHUNK_SLOTS / 64];
+	/* When something was last opened by the socket (conn.h; epoch 0: never): where, and which daemon's it was (proto/hatch.h). */
+	uint32_t number, epoch;
+	uint64_t era;
 };
 
 /* All under lib. space_newest: the generation to tell the daemon as mapped; 0: none, or one whose bell is lost. */
 uint64_t space_newest(const char *name, size_t len);
+
+/*
+ * The newest of that name, or the one of that number, in which something has been opened in that epoch, and its daemon is the same still:
+ * its hatch (hatch.h) can be used. NULL: there is none. It stays for as long as the caller has attach.
+ */
+struct space *space_hatch(const char *name, size_t len, uint32_t epoch);
+struct space *space_hatch_of(uint32_t number, uint32_t epoch);
+void space_opened(struct space *s, uint32_t number, uint32_t epoch);     /* by the socket */
 
 /*
  * The space of that generation, with a reference; mapped from the descriptors, which are taken over

@@ -62,6 +62,7 @@ struct loop {
 	nsec_t now;
 	nsec_t spin;
 	unsigned spin_misses; /* in a row */
+	const struct loop_look *look; /* NULL: none */
 	struct crowd crowd;
 	bool busy;            /* something happened in the last turn */
 	bool running;

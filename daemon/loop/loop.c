@@ -93,6 +93,11 @@ void loop_free(struct loop *l)
 	free(l);
 }
 
+static bool look_peek(const struct loop *l)
+{
+	return l->look && l->look->peek(l->look->arg);
+}
+
 /*
  * True: something has come. Looks at memory only, since the kernel sets a flag there. Whoever has become ready on this
  * processor meanwhile goes first: it may be the one that is waited for.
@@ -103,7 +108,7 @@ static bool spin(struct loop *l)
 
 	do {
 		for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
-			if (ring_pending(&l->ring))
+			if (ring_pending(&l->ring) || look_peek(l))
 				return true;
 			cpu_relax();
 		}
@@ -122,12 +127,12 @@ static bool spin_worthwhile(struct loop *l)
 	       !crowd_is(&l->crowd, l->now);
 }
 
-/* One system call; two if there is both something to submit and a span to look for an answer. */
+/* One system call; two if there is both something to submit and a span to look for an answer; none if all came by memory. */
 static int turn_wait(struct loop *l)
 {
 	bool all = source_flush(l);
 	bool idle = timers_arm(l) && !defers_left(l);
-	bool sleep = all && idle && !ring_pending(&l->ring);
+	bool sleep = all && idle && !ring_pending(&l->ring) && !look_peek(l);
 	int err;
 
 	if (sleep && spin_worthwhile(l)) {
@@ -139,6 +144,10 @@ static int turn_wait(struct loop *l)
 		sleep = !spin(l);
 		l->spin_misses = sleep ? l->spin_misses + 1 : 0;
 	}
+	if (sleep && l->look)
+		sleep = l->look->rest(l->look->arg);
+	if (!sleep && all && !ring_unsubmitted(&l->ring) && !ring_pending(&l->ring))
+		return 0;
 	return ring_enter(&l->ring, sleep);
 }
 
@@ -151,6 +160,8 @@ static int turn(struct loop *l)
 	l->turn++;
 	l->now = loop_clock();
 	l->busy = completions_run(l) > 0;
+	if (l->look && l->look->run(l->look->arg))
+		l->busy = true;
 	timers_run(l);
 	defers_run(l);
 	return 0;
@@ -184,6 +195,11 @@ nsec_t loop_now(const struct loop *l)
 void loop_set_spin(struct loop *l, nsec_t span)
 {
 	l->spin = span;
+}
+
+void loop_set_look(struct loop *l, const struct loop_look *look)
+{
+	l->look = look;
 }
 
 /* kernel.io_uring_disabled; 0 where the kernel has no such switch */

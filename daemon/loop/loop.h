@@ -63,6 +63,18 @@ nsec_t loop_clock(void);               /* now: where the turn's beginning is not
 void loop_set_spin(struct loop *l, nsec_t span);
 
 /*
+ * What comes by memory that others write, and not by a descriptor: for one user. All three are called often, and have to be
+ * quick where there is nothing. NULL: no more. The struct is the caller's, and stays.
+ */
+struct loop_look {
+	bool (*peek)(void *arg); /* is there something? */
+	bool (*run)(void *arg);  /* once a turn, after the completions: deals with it. Was there something? */
+	bool (*rest)(void *arg); /* the loop is about to sleep: those who write have to wake it by a descriptor from now on. false: not yet */
+	void *arg;
+};
+void loop_set_look(struct loop *l, const struct loop_look *look);
+
+/*
  * Readiness. fn is called for each wake-up (multishot poll), and at first if fd is ready already.
  * What is left unread does not call again: read until EAGAIN. POLLNVAL: fd cannot be watched (any
  * more); this is the last event.

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../include/proto/hatch.h"
 #include "../../include/proto/name.h"
 #include "files.h"
 #include "object.h"
@@ -51,6 +52,8 @@ struct conn {
 	/* An answer that waits for the lease of its slot (ATTACH_SOON), until `timer`. */
 	struct attach_opened answer;     /* slot 0: none */
 	bool descriptors;                /* go with it */
+	bool by_hatch;                   /* its number there: */
+	uint32_t asked;
 	struct conn *kept_next, **kept_at;
 };
 
@@ -183,7 +186,11 @@ static bool conn_answer(struct conn *c)
 	struct attach_opened a = c->answer;
 
 	conn_unkeep(c);
-	return conn_opened(c, &a, c->descriptors);
+	if (!c->by_hatch)
+		return conn_opened(c, &a, c->descriptors);
+	/* The name is open, so its space is there. */
+	hatch_answer(c->shm->spaces[a.space], c->client->index, c->asked, 0, a.slot);
+	return true;
 }
 
 static void conn_keep(struct conn *c, const struct attach_opened *a, bool descriptors)
@@ -220,10 +227,47 @@ static void conn_open(struct conn *c, const struct attach_open *m)
 		a.generation = s->generation;
 	}
 	a.head.error = -r;
+	c->by_hatch = false;
 	if (r == 0 && (m->flags & ATTACH_SOON) && m->kind == KIND_LOCK && name_soon(s, a.slot))
 		conn_keep(c, &a, m->mapped != a.generation);
 	else
 		conn_opened(c, &a, r == 0 && m->mapped != a.generation);
+}
+
+bool conn_has_hatch(const struct conn *c)
+{
+	return c->hello.minor >= ATTACH_MINOR_HATCH;
+}
+
+bool conn_asked(const struct conn *c, const struct space *s, uint32_t asked)
+{
+	return c->answer.slot && c->by_hatch && c->answer.space == s->id && c->asked == asked;
+}
+
+bool conn_settle(struct conn *c)
+{
+	return !c->answer.slot || conn_answer(c);
+}
+
+void conn_ask(struct conn *c, struct space *s, uint32_t asked, const struct hatch_open *open)
+{
+	struct client_what what = { .kind = KIND_LOCK, .name = open->name, .len = open->len };
+	struct attach_opened a = { .space = s->id };
+	const struct peer *p = &c->peer;
+	int r = -EINVAL;
+
+	if (object_name_valid(open->name, open->len) && !(open->flags & ~ATTACH_SOON))
+		r = space_may(s, p->uid, p->gid, p->groups, p->n_groups) ? 0 : -EACCES;
+	if (r == 0)
+		r = client_open(c->client, c->shm, s, &what, &a.slot, &a.account);
+	if (r == 0 && !space_sound(s))
+		r = -EAGAIN;
+	c->by_hatch = true;
+	c->asked = asked;
+	if (r == 0 && (open->flags & ATTACH_SOON) && name_soon(s, a.slot))
+		conn_keep(c, &a, false);
+	else
+		hatch_answer(s, c->client->index, asked, r, a.slot);
 }
 
 static struct space *conn_space(struct conn *c, uint32_t id)
@@ -309,8 +353,12 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		conn_free(c);            /* it has gone */
 		return;
 	}
-	if (c->answer.slot && !conn_answer(c))   /* in order */
+	if (!conn_settle(c))             /* in order */
 		return;
+	if (conn_has_hatch(c)) {
+		hatches_serve(c->client, c->shm);
+		conn_settle(c);
+	}
 	if (n < (ssize_t)sizeof m.head || n > (ssize_t)sizeof m)
 		goto bad;
 	memcpy(&m, data, (size_t)n);
@@ -417,6 +465,7 @@ static void conn_welcome(struct conn *c)
 	w.session = shm->config.session;
 	c->client = cl;
 	cl->conn = c;
+	hatches_void(cl, shm);
 	peer_known(&c->peer);
 	loop_timer_cancel(shm->loop, &c->timer);
 	loop_timer_init(&c->timer, conn_answer_late, c);

@@ -158,6 +158,7 @@ int shm_start(struct shm *shm, int listen_fd)
 		adopt_words(shm->spaces[i]);
 	}
 	parties_begin(shm);
+	hatches_start(shm);
 	return conn_listen(shm, listen_fd);
 }
 
@@ -165,6 +166,7 @@ void shm_done(struct shm *shm)
 {
 	if (!shm->loop)
 		return;                  /* shm_init() was never called */
+	loop_set_look(shm->loop, NULL);
 	conn_close_all(shm);
 	chores_done(shm);
 	loop_read_stop(shm->inotify_read);

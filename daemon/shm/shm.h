@@ -186,6 +186,10 @@ struct space {
 	struct elect **elects;           /* by slot, in chunks; NULL: there have been none */
 	struct loop_timer elect_timer;
 
+	/* hatch.c */
+	bool hot;                        /* its clients are told that the daemon is awake */
+	struct space *hot_next;
+
 	/* yield.c */
 	struct yield *yields;
 	uint32_t n_yields, yields_cap;
@@ -215,6 +219,8 @@ struct shm {
 	struct conn *conns;
 	uint32_t n_conns;
 	struct conn *kept;               /* those whose answer waits for a lease */
+	struct space *hot;
+	struct loop_look look;
 	struct loop_accept *accept;
 	int listen_fd;
 	struct shm_burst burst;
@@ -535,6 +541,22 @@ int conn_listen(struct shm *shm, int listen_fd);
 void conn_close_all(struct shm *shm);
 void conn_lose(struct conn *c);          /* its client is gone */
 void conn_kept(struct shm *shm, const struct space *s, uint32_t slot);   /* the name has a lease, or gets none now: who opened it is answered. 0: all */
+
+struct hatch_open;
+bool conn_has_hatch(const struct conn *c);
+bool conn_asked(const struct conn *c, const struct space *s, uint32_t asked);    /* and the answer is kept */
+bool conn_settle(struct conn *c);        /* nothing is kept any more. false: nor is the connection */
+void conn_ask(struct conn *c, struct space *s, uint32_t asked, const struct hatch_open *open);   /* answered by hatch_answer() */
+
+/* --- hatch.c: requests by way of memory (proto/hatch.h) --- */
+
+int hatches_begin(struct space *s);
+void hatches_end(struct space *s);
+void hatches_start(struct shm *shm);
+unsigned hatch_bell(struct space *s);    /* the bell rang. Returns what it cost, in words looked at */
+void hatches_serve(struct client *c, struct shm *shm);     /* all of its hatches, before it is heard elsewhere */
+void hatches_void(struct client *c, struct shm *shm);      /* what stands there belongs to a connection that has ended */
+void hatch_answer(struct space *s, uint32_t client, uint32_t asked, int error, uint32_t slot);
 
 /* --- hint.c: FIFOs of dlock_fd() --- */
 

@@ -179,6 +179,8 @@ static int space_ready(struct space *s, bool fresh)
 
 	if (r == 0)
 		r = readers_begin(s);
+	if (r == 0)
+		r = hatches_begin(s);
 	if (r == 0) {
 		name_index(s);
 		r = watch_start(s);

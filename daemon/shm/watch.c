@@ -298,8 +298,10 @@ static void scan_words(struct space *s, enum seg_bits which, uint32_t i)
 
 void watch_scan(struct space *s)
 {
-	scan_spend(s, 1);
-	s->scan_found = false;
+	unsigned heard = hatch_bell(s);
+
+	scan_spend(s, 1 + heard);
+	s->scan_found = s->hot && heard;
 	for (int which = SEG_BITS; which-- > 0;)
 		for (uint32_t i = 0; i < SEG_L2_WORDS && s->scan_left; i++)
 			scan_words(s, which, i);
@@ -350,6 +352,7 @@ int watch_start(struct space *s)
 
 void watch_stop(struct space *s)
 {
+	hatches_end(s);
 	loop_read_stop(s->bell_read);
 	s->bell_read = NULL;
 	if (s->watch_timer.fn) {

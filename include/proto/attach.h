@@ -40,8 +40,9 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   3               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon */
+#define ATTACH_MINOR   4               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon. 4: hatches (hatch.h) */
 #define ATTACH_MINOR_SOON 3
+#define ATTACH_MINOR_HATCH 4
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u

@@ -7,7 +7,8 @@
  *   offset 0          head            what this is, written once
  *   SEG_BITS2_OFF     bits, level 2   one bit per 64-bit word of level 1
  *   SEG_BITS1_OFF     bits, level 1   one bit per slot; SEG_WATCH and SEG_WANT
- *   SEG_AREA_OFF      client areas    one page per client index: its waiting threads, for display
+ *   SEG_HATCH1_OFF    hatch bits      one bit per client (hatch.h); their second level is in the page of the head
+ *   SEG_AREA_OFF      client areas    one page per client index: its waiting threads, for display; and its hatch (hatch.h)
  *   SEG_LINE_OFF      readers' lines  one cache line for each thread that reads (readers.h)
  *   SEG_SLOT_OFF      slots           one cache line per open name
  *   SEG_VALUE_OFF     value pages     one per slot, of those that have one (value.h). Behind SEG_SIZE, which is what
@@ -50,6 +51,10 @@
 #define SEG_LINE_CELLS  8u
 #define SEG_CHUNK_LINES 64u                             /* allocated together: 4 KiB */
 #define SEG_LINES_USED_OFF UINT64_C(2048)               /* a 64-bit word: numbers from this on have not been given out yet */
+#define SEG_AWAKE_OFF      UINT64_C(2560)               /* a 32-bit word, and the second level of the hatches' bits: hatch.h */
+#define SEG_HATCH2_OFF     UINT64_C(3072)
+#define SEG_HATCH_WORDS    (SEG_CLIENTS_MAX / 64)
+#define SEG_HATCH2_WORDS   (SEG_HATCH_WORDS / 64)
 
 enum seg_bits { SEG_WATCH, SEG_WANT, SEG_BITS };
 
@@ -87,13 +92,16 @@ struct seg_cell {
 };
 #define SEG_SINCE_BITS 56
 #define SEG_SINCE ((UINT64_C(1) << SEG_SINCE_BITS) - 1)
-#define SEG_CELLS (SEG_AREA_SIZE / sizeof(struct seg_cell))
+#define SEG_HATCH_AT 2048u                               /* the rest of an area is the client's hatch */
+#define SEG_CELLS (SEG_HATCH_AT / sizeof(struct seg_cell))
 
 #define SEG_L1_WORDS (SEG_SLOTS_MAX / 64)
 #define SEG_L2_WORDS (SEG_L1_WORDS / 64)
 
 #define SEG_BITS2_OFF UINT64_C(4096)
 #define SEG_BITS1_OFF UINT64_C(8192)
+#define SEG_HATCH1_OFF (UINT64_C(1) << 19)
+#define SEG_HATCH1_SIZE (SEG_HATCH_WORDS * 8)
 #define SEG_AREA_OFF  (UINT64_C(1) << 20)
 #define SEG_LINE_OFF  (SEG_AREA_OFF + (uint64_t)SEG_CLIENTS_MAX * SEG_AREA_SIZE)
 #define SEG_SLOT_OFF  (SEG_LINE_OFF + (uint64_t)SEG_LINES_MAX * SEG_LINE_CELLS * sizeof(uint64_t))
@@ -107,7 +115,9 @@ _Static_assert(sizeof(struct seg_cell) == 16, "layout");
 _Static_assert(sizeof(struct seg_head) <= SEG_LINES_USED_OFF, "layout");
 _Static_assert(SEG_BITS * SEG_L2_WORDS * 8 <= 4096, "level 2 fits its page");
 _Static_assert(SEG_VALUE_OFF % 65536 == 0, "whole pages, whatever their size");
-_Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_AREA_OFF, "level 1 fits");
+_Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_HATCH1_OFF, "level 1 fits");
+_Static_assert(SEG_HATCH1_OFF + SEG_HATCH1_SIZE <= SEG_AREA_OFF, "the hatches' bits fit");
+_Static_assert(SEG_HATCH2_OFF + SEG_HATCH2_WORDS * 8 <= SEG_BITS2_OFF, "with the head");
 
 /*
  * Deadlines. NEVER is what a node alone publishes; GONE is for good; LAPSED is any moment that has

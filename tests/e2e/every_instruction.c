@@ -22,6 +22,7 @@
 #define TRIES      3
 #define NAME       "stepped"
 #define FRESH      "fresh"
+#define BEFORE     "before"
 #define BUDGET_NS  (20000 * MS)          /* for each scene */
 #define TIMEOUT_NS (3 * MS)
 #define COUNTS     3
@@ -39,7 +40,7 @@ static struct {
 
 /* --- The victim --- */
 
-static dlock_t *lock;
+static dlock_t *lock, *before;
 static uint64_t timeout_at;
 
 static void open_lock(void)
@@ -67,6 +68,25 @@ static void open_held(void)
 	if (dlock_wait(lock))
 		_exit(1);
 	step_mark(1);
+}
+
+/* The space is known, so all of it goes by memory (proto/hatch.h); and so does the end of a name before it. */
+static void open_before(void)
+{
+	open_lock();
+	if (dlock_open(&before, BEFORE, NULL))
+		_exit(1);
+}
+
+static void use_once(void)
+{
+	dlock_t *once;
+
+	if (dlock_close(before) || dlock_open(&once, FRESH, NULL) || dlock_wait(once))
+		_exit(1);
+	step_mark(1);
+	if (dlock_post(once) || dlock_close(once))
+		_exit(1);
 }
 
 /* The mark: how often it has had the lock. */
@@ -238,6 +258,7 @@ struct scene {
 static const struct scene scenes[] = {
 	{ "wait and post, alone", { open_used, wait_and_post, NULL }, NULL, next_gets_it },
 	{ "the first acquisition, which asks the daemon", { open_fresh, wait_and_post, NULL }, NULL, next_opens_it },
+	{ "a name closed, another one opened, used once and closed", { open_before, use_once, NULL }, NULL, next_opens_it },
 	{ "post, while two sleep", { open_held, post, NULL }, both_sleep, next_gets_it },
 	{ "wait behind a holder and a sleeper, and post", { open_used, wait_and_post, let_go }, held_and_waited_for, next_gets_it },
 	{ "wait, being woken, and post, with a sleeper behind", { open_used, wait_and_post, queue_up_and_let_go }, hold,

@@ -24,6 +24,7 @@
 
 #include "harness.h"
 #include "proto/attach.h"
+#include "proto/hatch.h"
 #include "proto/kind.h"
 #include "proto/lockword.h"
 #include "proto/segment.h"
@@ -75,7 +76,8 @@ static ssize_t answer(int fd, void *packet, size_t size, int *ret_fds)
 
 static bool evil_hello(struct evil *e)
 {
-	struct attach_hello h = { .head = { ATTACH_HELLO, sizeof h, 0 }, .magic = ATTACH_MAGIC, .major = ATTACH_MAJOR };
+	struct attach_hello h = { .head = { ATTACH_HELLO, sizeof h, 0 }, .magic = ATTACH_MAGIC, .major = ATTACH_MAJOR,
+				  .minor = ATTACH_MINOR };
 	struct attach_welcome w;
 	int fds[2];
 
@@ -166,7 +168,9 @@ static void scribble(struct evil *e)
 		uint32_t slot = random_below(512);
 		uint64_t v = random_below(3) ? random_word() : random_below(2) ? random_below(4) : LOCK_W;
 
-		switch (random_below(10)) {
+		switch (random_below(12)) {
+		case 10: ((uint64_t *)seg_hatch(e->base, e->client))[random_below(sizeof(struct hatch) / 8)] = v; break;
+		case 11: seg_hatch_say(e->base, random_below(4) ? e->client : random_below(SEG_CLIENTS_MAX)); break;
 		case 0: seg_slot(e->base, slot)->word = v; break;
 		case 1: seg_slot(e->base, slot)->bias = v; break;
 		case 2: seg_level1(e->base, SEG_WANT)[slot / 64] = v; break;

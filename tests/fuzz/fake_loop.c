@@ -36,6 +36,7 @@ struct loop {
 	struct loop_defer defers, next_defers;
 	uint64_t serial, turn;
 	nsec_t now;
+	const struct loop_look *look;
 	bool stopping;
 	int code;
 };
@@ -87,6 +88,21 @@ nsec_t loop_clock(void)
 void loop_set_spin(struct loop *l, nsec_t span)
 {
 	(void)l, (void)span;
+}
+
+void loop_set_look(struct loop *l, const struct loop_look *look)
+{
+	l->look = look;
+}
+
+/* Where nothing has happened the loop would sleep now. */
+static unsigned look_turn(struct loop *l, bool quiet)
+{
+	const struct loop_look *k = l->look;
+
+	if (!k)
+		return 0;
+	return (k->peek(k->arg) && k->run(k->arg)) || (quiet && !k->rest(k->arg));
 }
 
 void loop_stop(struct loop *l, int code)
@@ -467,6 +483,7 @@ unsigned fake_loop_turn(struct loop *l)
 	l->now = fake_now;
 	n = sources_turn(l);
 	n += timers_turn(l);
+	n += look_turn(l, n == 0);
 	return n + defers_turn(l);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "node_world.h"
+#include "../../include/proto/hatch.h"
 #include "../../include/proto/kind.h"
 #include "../../include/proto/lockword.h"
 #include "../../include/proto/small.h"
@@ -36,6 +37,38 @@ static void scribble(struct caller *c, struct input *in)
 	}
 	if (fstat(world.segment, &st) == 0 && (uint64_t)st.st_size >= SEG_SIZE)
 		__atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+
+/* By the hatch, and as whoever scribbles there. */
+static void by_hatch(struct caller *c, struct input *in)
+{
+	struct hatch *h = seg_hatch(world.base, c->client & 0xffff);
+	uint8_t what = (uint8_t)input_number(in, 1);
+	struct stat st;
+
+	if (fstat(world.segment, &st) < 0 || (uint64_t)st.st_size < SEG_SIZE)
+		return;
+	switch (what & 3) {
+	case 0:
+		h->drop[h->drops++ % HATCH_DROPS] = what & 4 ? (uint32_t)input_number(in, 4) : c->slot;
+		break;
+	case 1:
+		h->open.flags = what >> 2 & 3;
+		h->open.len = 1 + (what >> 4 & 3);
+		memset(h->open.name, what & 0x40 ? '\n' : 'n', h->open.len);
+		h->asked++;
+		break;
+	case 2:
+		h->open.len = (uint8_t)input_number(in, 1);
+		h->asked = (uint32_t)input_number(in, 4);
+		break;
+	default:
+		((uint64_t *)h)[input_number(in, 2) % (sizeof *h / 8)] = input_number(in, 8);
+		break;
+	}
+	if (seg_hatch_say(world.base, what & 0x80 ? (uint32_t)input_number(in, 2) % SEG_CLIENTS_MAX : c->client & 0xffff) &&
+	    write(world.bell, "", 1) < 0)
+		return;
 }
 
 /* What lies in the store is asked for by letter, and perhaps by one that nobody would write. */
@@ -144,7 +177,8 @@ static void step(struct caller *c, uint8_t op, struct input *in)
 	if (!world.base)
 		return;
 	switch (op) {
-	case 8: case 9: case 10: scribble(c, in); return;
+	case 8: case 9: scribble(c, in); return;
+	case 10: by_hatch(c, in); world_turn(0); return;
 	case 11: case 12: behave(c, in); return;
 	case 13: cut(in); return;
 	case 14: bell(in); return;

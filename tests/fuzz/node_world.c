@@ -268,7 +268,7 @@ void caller_send(struct caller *c, const void *packet, size_t n, bool with_fds)
 void caller_hello(struct caller *c, uint32_t flags, bool resume)
 {
 	struct attach_hello h = {
-		.head = { ATTACH_HELLO, sizeof h, 0 }, .magic = ATTACH_MAGIC, .major = ATTACH_MAJOR, .flags = flags,
+		.head = { ATTACH_HELLO, sizeof h, 0 }, .magic = ATTACH_MAGIC, .major = ATTACH_MAJOR, .minor = ATTACH_MINOR, .flags = flags,
 		.resume = resume ? c->client : 0, .nonce = { c->nonce[0], c->nonce[1] },
 	};
 

@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "loop_fixture.h"
 
@@ -447,6 +449,94 @@ static void deferred_that_defers_itself_runs_once_a_turn(void **state)
 	assert_int_equal(c.again_ran, 1000);
 }
 
+/* --- what comes by memory --- */
+
+#define SAYINGS 20000
+
+struct board {
+	uint32_t said, heard, awake;
+	int bell;
+	unsigned rests;
+};
+
+static bool board_peek(void *arg)
+{
+	struct board *b = arg;
+
+	return __atomic_load_n(&b->said, __ATOMIC_SEQ_CST) != b->heard;
+}
+
+static bool board_run(void *arg)
+{
+	struct board *b = arg;
+	uint32_t said = __atomic_load_n(&b->said, __ATOMIC_ACQUIRE);
+	bool any = said != b->heard;
+
+	__atomic_store_n(&b->awake, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&b->heard, said, __ATOMIC_RELEASE);
+	if (said == SAYINGS)
+		loop_stop(loop, 7);
+	return any;
+}
+
+static bool board_rest(void *arg)
+{
+	struct board *b = arg;
+
+	/* Often enough something comes between the last peek and this. */
+	if (b->rests++ % 4 == 0)
+		for (int i = 0; i < 1000 && !board_peek(b); i++)
+			sched_yield();
+	__atomic_store_n(&b->awake, 0, __ATOMIC_SEQ_CST);
+	return !board_peek(b);
+}
+
+static void *say_all(void *arg)
+{
+	struct board *b = arg;
+
+	for (uint32_t n = 1; n <= SAYINGS; n++) {
+		__atomic_store_n(&b->said, n, __ATOMIC_SEQ_CST);
+		if (!__atomic_load_n(&b->awake, __ATOMIC_SEQ_CST))
+			raise_event(b->bell);
+		while (__atomic_load_n(&b->heard, __ATOMIC_ACQUIRE) != n)
+			sched_yield();
+		if (n % 64 == 0)
+			usleep(1);
+	}
+	return NULL;
+}
+
+static void drain(void *arg, uint32_t revents)
+{
+	struct board *b = arg;
+	uint64_t value;
+
+	(void)revents;
+	assert_int_equal(read(b->bell, &value, sizeof(value)), sizeof(value));
+}
+
+static void what_comes_by_memory_is_never_overheard(void **state)
+{
+	struct board b = {.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	const struct loop_look look = {board_peek, board_run, board_rest, &b};
+	struct loop_watch *watch;
+	pthread_t who;
+
+	(void)state;
+	assert_int_equal(loop_watch(loop, b.bell, POLLIN, drain, &b, &watch), 0);
+	loop_set_look(loop, &look);
+	assert_int_equal(pthread_create(&who, NULL, say_all, &b), 0);
+	assert_int_equal(run_for(20 * NSEC_PER_SEC), 7);
+	assert_int_equal(pthread_join(who, NULL), 0);
+	assert_int_equal(b.heard, SAYINGS);
+	assert_true(b.rests > 0);
+	loop_set_look(loop, NULL);
+	run_turns();
+	loop_unwatch(watch);
+	close(b.bell);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -471,6 +561,8 @@ int main(void)
 			deferred_runs_once_after_many_requests),
 		story("what defers itself runs once a turn",
 			deferred_that_defers_itself_runs_once_a_turn),
+		story("what comes by memory is never overheard, whether the loop sleeps or not",
+			what_comes_by_memory_is_never_overheard),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
