@@ -57,7 +57,7 @@ TAIL = '''
   TCP, a futex wake, between processes pinned alike. Median of 200 of each way a round.
 - `barrier-24`: a round of eight processes on each node, which go on at once to the next one; against 64 bytes by TCP from one host to another
   and back, by two processes that sleep in between.
-- `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s.
+- `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s, in turn.
 - `failover`: SIGKILL to daemon and client at once, until a client of another node has the lock. The bound is TTL + 2d + o
   (docs/LEASE.md). `DLOCK_BENCH_FULL=1` makes it 100 runs of each.
 - How many messages a hand-over takes does not depend on how many nodes wait: `tests/unit/test_core_reach.c` counts them for 2
