@@ -5,7 +5,6 @@
  * instruction or store.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,7 +15,7 @@
 
 #include "actor.h"
 #include "harness.h"
-#include "proto/segment.h"
+#include "mortal.h"
 #include "proto/value.h"
 #include "step.h"
 
@@ -423,32 +422,15 @@ static void story_instructions(void)
 
 /* --- the daemon --- */
 
-static unsigned deaths;
-
-static void follow_up(void)
-{
-	if (!daemon_ended(&daemon_, 0))
-		return;
-	deaths++;
-	daemon_started(&daemon_);
-}
-
 /* A term before, one that the audience sees the end of by a death, one after; of a name that is closed in between, too. */
 static bool term_with_deaths(long at)
 {
-	char text[40];
 	struct result r, next = { .r = -1 };
 	bool good;
 
 	r = actor_do(&one, lead, 0, NULL);
 	good = !r.r && both_see(r.token, 1000);
-	daemon_end(&daemon_, SIGTERM);
-	deaths = 0;
-	snprintf(text, sizeof text, "DLOCK_FAULT_AT=%ld", at);
-	if (!daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), NULL, (char *[]){ text, NULL })) {
-		deaths++;
-		daemon_started(&daemon_);
-	}
+	mortal_start(&daemon_, SIGTERM, at);
 	good &= !actor_do(&one, check, 0, NULL).r && both_see(r.token, 1000);
 	actor_send(&two, lead, 0, NULL);
 	asleep(two.pid, 1000);
@@ -461,56 +443,14 @@ static bool term_with_deaths(long at)
 
 static void story_daemon_stores(void)
 {
-	uint64_t begin_ns = now_ns();
-	long at = 1, places = 0, wrong = 0, stride = harness.full ? 1 : 1 + random_below(3);
+	struct mortal_walk w = mortal_walk(harness.full ? 1 : 1 + random_below(3), BUDGET_NS, term_with_deaths);
 
-	actor_meanwhile = follow_up;
-	actor_meanwhile_fd = &daemon_.pidfd;
-	do {
-		bool good = term_with_deaths(at);
-
-		if (!good)
-			note("killed at %ld: not as it should be", at);
-		wrong += !good;
-		places++;
-		at += stride;
-		if (!harness.full && now_ns() - begin_ns > BUDGET_NS) {
-			stride *= 2;
-			begin_ns += BUDGET_NS / 4;
-		}
-	} while (deaths);
-	actor_meanwhile = NULL;
-	actor_meanwhile_fd = NULL;
 	daemon_end(&daemon_, SIGTERM);   /* the one that has not come to its place yet */
 	daemon_started(&daemon_);
-	ok(wrong == 0 && places > 10, "the daemon dies at %ld of its %ld stores while a leader is followed by the next", places, at);
+	ok(w.wrong == 0 && w.places > 10, "the daemon dies at %ld of its %ld stores while a leader is followed by the next", w.places, w.at);
 }
 
 /* --- who writes where it should not --- */
-
-static int scribble(void)
-{
-	char path[80];
-	int fd, pages = 0;
-	off_t at = (off_t)SEG_VALUE_OFF;
-
-	snprintf(path, sizeof path, "%s/shm/default", harness.run);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	while (fd >= 0 && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
-		struct value_page p;
-		uint64_t junk = random_below(2) ? UINT64_MAX : (uint64_t)random_below(1u << 31) << random_below(33);
-
-		if (pread(fd, &p, sizeof p, at) < 0)
-			break;
-		memcpy((char *)&p + 8 * random_below(random_below(2) ? 24 : sizeof p / 8), &junk, sizeof junk);
-		if (pwrite(fd, &p, sizeof p, at) < 0)
-			break;
-		at += SEG_VALUE_SIZE;
-		pages++;
-	}
-	close(fd);
-	return pages;
-}
 
 static void story_hostile(void)
 {
@@ -523,13 +463,13 @@ static void story_hostile(void)
 		struct actor *a = round % 2 ? &one : &two;
 
 		bad += actor_do(a, lead, 0, NULL).r != 0;
-		pages += scribble();
+		pages += pages_scribble(1);
 		bad += actor_do(a, say, 2, NULL).r != 0;
 		if (round % 20 == 7) {
 			actor_kill(a, SIGKILL);
 			begin(a);
 		} else {
-			pages += scribble();
+			pages += pages_scribble(1);
 			bad += actor_do(a, resign, 0, NULL).r != 0;
 		}
 		bad += actor_do(&aside, lead_and_resign, 0, NULL).r != 0;

@@ -12,18 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "harness.h"
 #include "kinds_stage.h"
+#include "mortal.h"
 
 #define BUDGET_NS ((harness.full ? 120000 : 8000) * MS)
 #define ROWS_MAX  24
 #define SOON_MS   1000                   /* after the new daemon is ready */
 
 static struct daemon daemon_;
-static uint64_t ready_ns;                /* when the present daemon was */
-static unsigned deaths;                  /* of daemons, in this round */
 static long round_at, wrong;
 
 static struct cast {
@@ -32,39 +30,6 @@ static struct cast {
 	struct actor second;             /* waits for the other */
 	uint64_t token, left_token;
 } cast[ROWS_MAX];
-
-/* --- The daemon --- */
-
-static void start_plain(void)
-{
-	daemon_started(&daemon_);
-	ready_ns = now_ns();
-}
-
-static void start_faulty(long at)
-{
-	char text[40];
-
-	snprintf(text, sizeof text, "DLOCK_FAULT_AT=%ld", at);
-	deaths = 0;
-	if (daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), NULL, (char *[]){ text, NULL })) {
-		ready_ns = now_ns();
-		return;
-	}
-	deaths++;
-	start_plain();
-}
-
-/* While anything is waited for: a daemon that died is followed by a sound one. */
-static void follow_up(void)
-{
-	if (!daemon_ended(&daemon_, 0))
-		return;
-	if (!WIFSIGNALED(daemon_.status) || WTERMSIG(daemon_.status) != SIGKILL)
-		give_up("the daemon died by itself: status %x", daemon_.status);
-	deaths++;
-	start_plain();
-}
 
 /* --- A round --- */
 
@@ -84,8 +49,8 @@ static void comes(struct actor *a, uint64_t above, const char *what)
 
 	if (!actor_result(a, 10000, &r))
 		give_up("killed at %ld: %s: forgotten: %s", round_at, scene.kind->name, what);
-	if (ready_ns > since)
-		since = ready_ns;
+	if (mortal.ready_ns > since)
+		since = mortal.ready_ns;
 	expect(r.r == 0 && (r.token > above || (scene.kind->rides && r.token == above)) && (r.at_ns < since || r.at_ns - since < SOON_MS * MS), what, r.r);
 }
 
@@ -146,7 +111,7 @@ static bool play(long at)
 	daemon_end(&daemon_, SIGKILL);
 	for (unsigned i = 0; i < kinds_count; i++)
 		actor_kill(&victim[i], SIGKILL);
-	start_faulty(at);
+	mortal_start(&daemon_, SIGKILL, at);
 	for (unsigned i = 0; i < kinds_count; i++) {
 		scene.kind = &kinds[i];
 		play_row(&cast[i]);
@@ -156,7 +121,7 @@ static bool play(long at)
 		actor_kill(&cast[i].first, SIGKILL);
 		actor_kill(&cast[i].second, SIGKILL);
 	}
-	return deaths > 0;
+	return mortal.deaths > 0;
 }
 
 int main(void)
@@ -167,16 +132,14 @@ int main(void)
 	harness_begin(300);
 	if (kinds_count > ROWS_MAX)
 		give_up("more rows than this test has room for");
-	actor_meanwhile = follow_up;
-	actor_meanwhile_fd = &daemon_.pidfd;
-	start_plain();
+	daemon_started(&daemon_);
 	until = now_ns() + BUDGET_NS;
 	while (play(all))                /* how many stores a round has, about */
 		all *= 2;
 	for (; rounds < 5 || now_ns() < until; rounds++)
 		play(1 + random_below((uint32_t)all));
 	ok(wrong == 0, "the daemon killed at %ld of up to %ld stores: held is held, and who waits is served", rounds, all);
-	follow_up();
+	mortal_over();
 	daemon_end(&daemon_, SIGTERM);
 	return harness_end();
 }

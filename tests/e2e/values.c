@@ -4,7 +4,6 @@
  * released is not. Whoever dies in the midst, process or daemon, at whatever instruction or store.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 #include "actor.h"
 #include "harness.h"
-#include "proto/segment.h"
+#include "mortal.h"
 #include "proto/value.h"
 #include "step.h"
 
@@ -271,17 +270,6 @@ static void story_closed(void)
 	ok(is(&one) == 9, "a value stays when everybody has closed the name");
 }
 
-/* A daemon that died is followed by a sound one. */
-static unsigned deaths;
-
-static void follow_up(void)
-{
-	if (!daemon_ended(&daemon_, 0))
-		return;
-	deaths++;
-	daemon_started(&daemon_);
-}
-
 static int other_set(struct stage *s, uint64_t number)
 {
 	struct stage o = { .lock = { s->lock[1] } };
@@ -309,19 +297,12 @@ static int patiently(struct actor *a, actor_fn fn, uint64_t arg, const char *tex
 }
 
 /* What a lock that stays open carries, and one that is closed by all in between: that one a lone daemon forgets with its death. */
-static void daemon_faulty(long at, long *wrong)
+static bool daemon_faulty(long at)
 {
-	char text[40];
 	int kept, other, r = 0;
 
 	patiently(&two, hold_and_set, 10, NULL);
-	daemon_end(&daemon_, SIGTERM);
-	deaths = 0;
-	snprintf(text, sizeof text, "DLOCK_FAULT_AT=%ld", at);
-	if (!daemon_start(&daemon_, built("tests/e2e/dlockd-fault"), NULL, (char *[]){ text, NULL })) {
-		deaths++;
-		daemon_started(&daemon_);
-	}
+	mortal_start(&daemon_, SIGTERM, at);
 	kept = patiently(&two, hold_and_get, 0, NULL);
 	r |= patiently(&one, act_open, 1 | OPEN_WAIT_DAEMON, "other");
 	r |= patiently(&one, other_set, 12, NULL);
@@ -329,59 +310,20 @@ static void daemon_faulty(long at, long *wrong)
 	r |= patiently(&two, act_open, 1 | OPEN_WAIT_DAEMON, "other");
 	other = patiently(&two, other_get, 0, NULL);
 	r |= patiently(&two, act_close, 1, NULL);
-	if (kept != 10 || r || (other != 12 && (other != -ENODATA || !deaths))) {
-		note("killed at %ld: kept %d, of the other %d after %u deaths, calls %d", at, kept, other, deaths, r);
-		++*wrong;
-	}
+	if (kept == 10 && !r && (other == 12 || (other == -ENODATA && mortal.deaths)))
+		return true;
+	note("killed at %ld: kept %d, of the other %d after %u deaths, calls %d", at, kept, other, mortal.deaths, r);
+	return false;
 }
 
 static void story_daemon_stores(void)
 {
-	uint64_t begin_ns = now_ns();
-	long at = 1, places = 0, wrong = 0, stride = harness.full ? 1 : 1 + random_below(4);
+	struct mortal_walk w = mortal_walk(harness.full ? 1 : 1 + random_below(4), BUDGET_NS, daemon_faulty);
 
-	actor_meanwhile = follow_up;
-	actor_meanwhile_fd = &daemon_.pidfd;
-	do {
-		daemon_faulty(at, &wrong);
-		places++;
-		at += stride;
-		if (!harness.full && now_ns() - begin_ns > BUDGET_NS) {
-			stride *= 2;
-			begin_ns += BUDGET_NS / 4;
-		}
-	} while (deaths);
-	actor_meanwhile = NULL;
-	actor_meanwhile_fd = NULL;
-	ok(wrong == 0 && places > 20, "the daemon dies at %ld of its %ld stores: values stay, or are known to be lost", places, at);
+	ok(w.wrong == 0 && w.places > 20, "the daemon dies at %ld of its %ld stores: values stay, or are known to be lost", w.places, w.at);
 }
 
 /* --- who writes where it should not --- */
-
-static int scribble(void)
-{
-	char path[80];
-	int fd, pages = 0;
-	off_t at = (off_t)SEG_VALUE_OFF;
-
-	snprintf(path, sizeof path, "%s/shm/default", harness.run);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	while (fd >= 0 && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
-		struct value_page p;
-
-		pread(fd, &p, sizeof p, at);
-		for (int i = 0; i < 3; i++) {
-			uint64_t junk = random_below(2) ? UINT64_MAX : (uint64_t)random_below(1u << 31) << random_below(33);
-
-			memcpy((char *)&p + 8 * random_below(random_below(2) ? 24 : sizeof p / 8), &junk, sizeof junk);
-		}
-		pwrite(fd, &p, sizeof p, at);
-		at += SEG_VALUE_SIZE;
-		pages++;
-	}
-	close(fd);
-	return pages;
-}
 
 static void story_hostile(void)
 {
@@ -393,11 +335,11 @@ static void story_hostile(void)
 		int value;
 
 		bad += actor_do(&one, hold_and_set, (uint64_t)round % 20, NULL).r != 0;
-		pages += scribble();
+		pages += pages_scribble(3);
 		value = is(&two);
 		bad += value > UNKNOWN || (value < 0 && value != -ENODATA);
 		if (round % 10 == 9) {           /* what is left there goes to the master, and comes back */
-			scribble();
+			pages_scribble(3);
 			bad += actor_do(&one, act_close, 0, NULL).r || actor_do(&two, act_close, 0, NULL).r;
 			bad += actor_do(&one, act_open, OPEN_ROBUST, NAME).r || actor_do(&two, act_open, OPEN_ROBUST, NAME).r;
 		}
