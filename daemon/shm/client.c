@@ -650,7 +650,7 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	unlinkat(shm->anchor_dirfd, path, 0);
 	readers_forget(shm, index);
 	chore_leave(shm, index);
-	if (losing && --shm->losing == 0)
+	if (losing && --shm->losing == 0 && !shm->loss_walk.on)
 		shm->ops.loss_done(shm->ops.arg);
 }
 

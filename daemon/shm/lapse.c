@@ -12,6 +12,7 @@
  *  - Signals go out before the deadline; here and now, while all is still good.
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "sem.h"
 #include "word.h"
 
+#define LOSS_SLICE 8192                  /* names looked at in a turn of the loop: a millisecond */
 #define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
 #define ROOM_MAX ((UINT32_C(1) << 23) - 1)
 
@@ -67,25 +69,77 @@ static void name_loss(struct space *s, uint32_t slot, uint32_t index, void *unus
 		client_losing(shm, c);
 }
 
+static void slot_loss(struct space *s, uint32_t slot)
+{
+	if (name_is_lock(s, slot))
+		name_loss(s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER), NULL);
+	else
+		sem_each_holder(s, slot, name_loss, NULL);
+}
+
+/* Returns whether the space is through. */
+static bool space_loss(struct space *s, struct loss_walk *w, unsigned *max)
+{
+	uint32_t slot;
+
+	if (!w->slot)
+		readers_each(s, 0, name_loss, NULL);
+	while ((slot = table_next(&s->names, w->slot))) {
+		if (!*max)
+			return false;
+		--*max;
+		slot_loss(s, slot);
+		w->slot = slot;
+	}
+	return true;
+}
+
+/* Returns whether all are through. */
+static bool loss_some(struct shm *shm, unsigned max)
+{
+	struct loss_walk *w = &shm->loss_walk;
+
+	for (; w->space < LEDGER_SPACES_MAX; w->space++, w->slot = 0) {
+		struct space *s = shm->spaces[w->space];
+
+		if (s && !s->broken && (!max || !space_loss(s, w, &max)))
+			return false;
+	}
+	w->on = false;
+	return true;
+}
+
+static void loss_go_on(void *arg)
+{
+	struct shm *shm = arg;
+
+	if (!loss_some(shm, LOSS_SLICE))
+		loop_defer(shm->loop, &shm->loss_walk.go_on);
+	else if (!shm->losing)
+		shm->ops.loss_done(shm->ops.arg);
+}
+
+static void loss_stop(struct shm *shm)
+{
+	if (shm->loss_walk.on)
+		loop_defer_cancel(shm->loop, &shm->loss_walk.go_on);
+	shm->loss_walk.on = false;
+}
+
 void shm_loss(struct shm *shm)
 {
-	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
-		struct space *s = shm->spaces[i];
+	struct loss_walk *w = &shm->loss_walk;
 
-		for (uint32_t slot = 0; s && !s->broken && (slot = table_next(&s->names, slot));)
-			if (name_is_lock(s, slot))
-				name_loss(s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER), NULL);
-			else
-				sem_each_holder(s, slot, name_loss, NULL);
-		if (s && !s->broken)
-			readers_each(s, 0, name_loss, NULL);
-	}
-	if (!shm->losing)
-		shm->ops.loss_done(shm->ops.arg);
+	loss_stop(shm);
+	w->space = w->slot = 0;
+	w->on = true;
+	loop_defer_init(&w->go_on, loss_go_on, shm);
+	loss_go_on(shm);
 }
 
 void shm_loss_over(struct shm *shm)
 {
+	loss_stop(shm);
 	for (uint32_t i = 0; shm->losing && (i = table_next(&shm->ledger.clients, i));)
 		if (shm->clients[i])
 			shm->clients[i]->losing = false;
@@ -168,10 +222,17 @@ static void space_lapse(struct space *s)
 
 void shm_lapse(struct shm *shm)
 {
+	bool losing = shm->loss_walk.on;
+
 	shm_deadline(shm, NODE_LAPSED, 0);
+	loss_stop(shm);
+	if (losing)
+		loss_some(shm, UINT_MAX);        /* late, but who has asked for a signal gets it */
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
 		if (shm->spaces[i])
 			space_lapse(shm->spaces[i]);
+	if (losing && !shm->losing)
+		shm->ops.loss_done(shm->ops.arg);
 }
 
 /* Whose hold ended with a session that no daemon saw the end of. */

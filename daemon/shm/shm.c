@@ -167,6 +167,7 @@ void shm_done(struct shm *shm)
 	if (!shm->loop)
 		return;                  /* shm_init() was never called */
 	loop_set_look(shm->loop, NULL);
+	shm_loss_over(shm);
 	conn_close_all(shm);
 	chores_done(shm);
 	loop_read_stop(shm->inotify_read);

@@ -198,6 +198,13 @@ struct space {
 	struct loop_timer yield_timer;
 };
 
+/* How far shm_loss() has come. */
+struct loss_walk {
+	struct loop_defer go_on;
+	uint32_t space, slot;            /* the next space; the last slot of it that has been looked at */
+	bool on;
+};
+
 struct shm {
 	struct loop *loop;
 	struct shm_ops ops;
@@ -225,6 +232,7 @@ struct shm {
 	int listen_fd;
 	struct shm_burst burst;
 	uint32_t losing;                 /* clients that shm_loss() waits for */
+	struct loss_walk loss_walk;
 	bool running;                    /* shm_start() is through */
 	const char *loss;                /* why earlier holds were declared lost */
 };
@@ -419,7 +427,8 @@ void shm_deadline(struct shm *shm, uint64_t ns, uint64_t ticks);
 
 /*
  * Whoever holds anything is told, by dlock_fd() and by the signal that it has asked for. ops.loss_done
- * follows when all have ended who are to end (dlock run, and those to whom KILL was sent), perhaps at once.
+ * follows when all have ended who are to end (dlock run, and those to whom KILL was sent), perhaps at once. Very many
+ * names go in slices, since the beat that may save the session must not wait for them.
  */
 void shm_loss(struct shm *shm);
 void shm_loss_over(struct shm *shm);     /* it did not come to that */

@@ -640,6 +640,79 @@ static void loss_signals_whoever_asked(void **state)
 	scene_done(&x);
 }
 
+/* More than a slice's worth of names, the last of them held by a process that is to be killed. */
+#define MANY 20000u
+
+static void many_open(struct scene *x, struct rig_client *c, pid_t pid)
+{
+	struct peer p = { .fd = -1, .pidfd = -1, .pid = pid };
+	char name[16];
+	uint32_t slot;
+
+	scene_open(x);
+	for (unsigned i = 0; i < MANY; i++) {
+		snprintf(name, sizeof name, "m%u", i);
+		rig_name(&x->r, &x->a, x->s, name);
+	}
+	assert_int_equal(peer_pidfd(&p), 0);
+	assert_int_equal(client_new(x->r.shm, &p, 0, &c->c, &c->anchor), 0);
+	c->index = c->c->index;
+	slot = rig_name(&x->r, c, x->s, "k");
+	assert_true(slot > MANY);                        /* looked at last */
+	rig_want(x->s, slot);
+	rig_turn(&x->r);
+	assert_int_equal(client_onloss(c->c, x->r.shm, x->s, slot, SIGKILL), 0);
+	assert_true(rig_take(x->s, slot, c));
+}
+
+static void many_done(struct scene *x, struct rig_client *c, pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	close(c->anchor);
+	fake_loop_advance(x->r.loop, 5 * NSEC_PER_MSEC);
+	scene_done(x);
+}
+
+static void loss_of_many_goes_in_slices(void **state)
+{
+	struct rig_client c = { 0 };
+	pid_t pid = child_that_waits();
+	struct scene x;
+	int status;
+
+	(void)state;
+	many_open(&x, &c, pid);
+	shm_loss(x.r.shm);
+	assert_true(x.r.shm->loss_walk.on);              /* others have their turn */
+	shm_loss_over(x.r.shm);                          /* a beat has landed meanwhile */
+	rig_turn(&x.r);
+	assert_int_equal(x.r.loss_done, 0);
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	shm_loss(x.r.shm);
+	shm_loss(x.r.shm);                               /* from the beginning */
+	rig_turn(&x.r);
+	assert_false(x.r.shm->loss_walk.on);
+	assert_int_equal(x.r.loss_done, 0);              /* it has been told, and has not ended */
+	many_done(&x, &c, pid);
+}
+
+static void lapse_overtakes_a_loss(void **state)
+{
+	struct rig_client c = { 0 };
+	pid_t pid = child_that_waits();
+	struct scene x;
+
+	(void)state;
+	many_open(&x, &c, pid);
+	shm_loss(x.r.shm);
+	shm_lapse(x.r.shm);
+	assert_false(x.r.shm->loss_walk.on);
+	many_done(&x, &c, pid);
+}
+
 /* No daemon was there when the session ended: its successor tells who held something, and nobody else. */
 static void lapse_before_a_restart_is_told_after_it(void **state)
 {
@@ -728,6 +801,8 @@ int main(void)
 		STORY(burst_is_not_cut_short_by_an_earlier_wish, "a burst is not cut short by an earlier wish for the lease"),
 		STORY(restart_before_the_end_goes_on, "a restart keeps the deadline, and what is held"),
 		STORY(lapse_before_a_restart_is_told_after_it, "who held something when no daemon was there is told by the next"),
+		STORY(loss_of_many_goes_in_slices, "a loss of very many names takes turns with others"),
+		STORY(lapse_overtakes_a_loss, "a lapse that comes before a loss is through tells the rest"),
 		STORY(loss_signals_whoever_asked, "a loss kills whoever asked for that, and waits for the end"),
 	};
 
