@@ -4,7 +4,7 @@
  * what comes later wins. The format is systemd's:
  *
  *	[Node]		Name=, SpacesOnDemand=, Listen=, Address=, Master=, Burst=, BurstTime=
- *	[Cluster]	Name=, Store=, TTL=, Key=, Cert=, CertKey=, CA=, CRL=,
+ *	[Cluster]	Name=, Store=, TTL=, IdReserve=, Key=, Cert=, CertKey=, CA=, CRL=,
  *			StoreUser=, StorePasswordFile=, StoreCA=, StoreCert=, StoreCertKey=
  *	[Space NAME]	Owner=, Group=, Mode=		one section for each space
  *
@@ -30,6 +30,8 @@ struct tls_files;
 #define CONFIG_TTL_MAX		(3600 * MSEC_PER_SEC)
 #define CONFIG_BURST_MAX	1000000000u
 #define CONFIG_BURST_TIME_MAX	(60 * MSEC_PER_SEC)
+#define CONFIG_ID_RESERVE	(3600 * MSEC_PER_SEC)
+#define CONFIG_ID_RESERVE_MAX	(7 * 24 * 3600 * MSEC_PER_SEC)
 #define CONFIG_SPACES_MAX	256
 #define CONFIG_FILE_MAX		(1024 * 1024)	/* bytes */
 #define CONFIG_LINE_MAX		2048		/* bytes, without the newline */
@@ -60,6 +62,7 @@ struct config {
 	unsigned burst;		/* hand-overs within the node after another has asked; 0: none */
 	msec_t burst_time;	/* and for so long; 0: none */
 	msec_t ttl;
+	msec_t id_reserve;	/* worker ids without the store, for so long; 0: none */
 	char *text[CONFIG_TEXTS];	/* NULL: not given */
 	bool cluster_only;	/* something was given that only a cluster has */
 	struct config_space *spaces;	/* after config_load() one of them is "default" */

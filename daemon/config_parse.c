@@ -98,7 +98,7 @@ bool config_node_name_valid(const char *name)
 void config_init(struct config *c)
 {
 	*c = (struct config){ .spaces_on_demand = true, .master = true, .ttl = 5 * MSEC_PER_SEC,
-			      .burst = 1000, .burst_time = 2 };
+			      .burst = 1000, .burst_time = 2, .id_reserve = CONFIG_ID_RESERVE };
 }
 
 bool config_is_cluster(const struct config *c)
@@ -321,6 +321,12 @@ static int set_ttl(struct parser *p, const char *key, const char *value)
 	return set_span(p, key, value, CONFIG_TTL_MIN, CONFIG_TTL_MAX, 5 * MSEC_PER_SEC, &p->config->ttl);
 }
 
+static int set_id_reserve(struct parser *p, const char *key, const char *value)
+{
+	p->config->cluster_only |= *value != 0;
+	return set_span(p, key, value, 0, CONFIG_ID_RESERVE_MAX, CONFIG_ID_RESERVE, &p->config->id_reserve);
+}
+
 static int set_burst_time(struct parser *p, const char *key, const char *value)
 {
 	return set_span(p, key, value, 0, CONFIG_BURST_TIME_MAX, 2, &p->config->burst_time);
@@ -414,6 +420,7 @@ static const struct key cluster_keys[] = {
 	{ "Name", set_cluster_name },
 	{ "Store", set_kept },
 	{ "TTL", set_ttl },
+	{ "IdReserve", set_id_reserve },
 	{ "Key", set_file },
 	{ "Cert", set_file },
 	{ "CertKey", set_file },

@@ -408,10 +408,10 @@ typedef struct dlock_id dlock_id_t;
  */
 int dlock_id_open(dlock_id_t **ret, const char *name, const dlock_attr_t *attr);
 
-/* Takes NULL. The last one on the node gives the number back. */
+/* Takes NULL. After the last one on the node the number is given back; in a cluster a minute later. */
 int dlock_id_close(dlock_id_t *g);
 
-/* The node's number now; after a lapse it can be another. ENOTCONN: it has none. */
+/* The node's number now; later it can be another. ENOTCONN: it has none. */
 int dlock_id_worker(dlock_id_t *g, unsigned *ret);
 
 /*
@@ -419,10 +419,11 @@ int dlock_id_worker(dlock_id_t *g, unsigned *ret);
  * in some nanoseconds, without a system call. In one millisecond there are 4096; more are taken from the milliseconds to come, up to ten seconds
  * ahead of the clock, so that a burst of 40 million is not held up. When the wall clock goes back, by up to ten seconds, ids go on from
  * the last; by more, the call waits for up to 50 ms, and then fails. Ids lie below a ceiling that the store has, which the daemon raises ahead of
- * time, some three seconds; without the store, or the daemon, they go on until then.
+ * time. In a cluster they so go on without the store for half of IdReserve= (dlockd.conf(5), an hour) at least, also after a lapse, a restart or
+ * a reboot; without the daemon for two to three seconds.
  *
  *   EOVERFLOW   the wall clock is more than ten seconds behind the last id: it has gone back. Or it is 2093
- *   ENOTCONN    what the store has granted is used up, or the node has lost its session, for a second (failfast: the latter is told at once)
+ *   ENOTCONN    what the store has granted is used up, or the node has no number, for a second (failfast: a tenth of it)
  */
 int dlock_id_next(dlock_id_t *g, uint64_t *ret);
 

@@ -3,8 +3,8 @@
  * Worker ids: one word of the segment for all processes of the node (proto/small.h), raised by compare-and-swap.
  *
  * What must hold: an id is given out if the swap succeeds and its time lies below the ceiling, which was read after the word: a daemon
- * that changes number or ceiling closes the word first. The clock decides only how far the time goes on, so it need not be
- * right, and is asked once in some ten microseconds; in between the processor's counter says that it is still about now.
+ * that changes number or ceiling closes the word first. So no deadline is looked at: what lies below the ceiling is this node's for
+ * good, whether it has a session or not. The clock decides only how far the time goes on, so it need not be right, and is asked once in some ten microseconds; in between the processor's counter says that it is still about now.
  */
 #include <errno.h>
 
@@ -72,7 +72,7 @@ static void low(struct dlock_id *g, struct binding *b)
 		object_ring(&g->h, b, &limit_none);
 }
 
-enum taken { TAKEN_ONE, TAKEN_NONE, TOO_EARLY, LAPSED };
+enum taken { TAKEN_ONE, TAKEN_NONE, TOO_EARLY };
 
 /* One try with what the words say now. */
 static enum taken try_one(struct dlock_id *g, struct binding *b, uint64_t *ret)
@@ -89,8 +89,6 @@ static enum taken try_one(struct dlock_id *g, struct binding *b, uint64_t *ret)
 		if (next >> ID_MS_SHIFT >= ceiling)
 			return TAKEN_NONE;
 	} while (!__atomic_compare_exchange_n(&words(b)->word, &last, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	if (!deadline_good(b->line))
-		return LAPSED;
 	if ((next >> ID_MS_SHIFT) + ID_LOW_MS >= ceiling)
 		low(g, b);
 	*ret = next;
@@ -115,10 +113,6 @@ static int wait_for_more(struct dlock_id *g, struct binding *b, enum taken how, 
 		r = limit_nap(back, NAP_NS);
 		return r == -ETIMEDOUT ? -EOVERFLOW : r < 0 ? r : 1;
 	}
-	if (how == LAPSED) {
-		r = g->h.attr.failfast ? -ETIMEDOUT : limit_nap(store, NAP_NS);
-		return r == -ETIMEDOUT ? -ENOTCONN : r < 0 ? r : 1;
-	}
 	r = box_call(&g->h, b, &rq, store);
 	return r == -ETIMEDOUT ? -ENOTCONN : r < 0 && r != -ESTALE ? r : 1;
 }
@@ -138,7 +132,7 @@ static int slow(struct dlock_id *g, uint64_t *ret)
 			r = -ENOTCONN;
 		if (r < 0)
 			break;
-		if (!ret && !(__atomic_load_n(&words(b)->word, __ATOMIC_ACQUIRE) & ID_CLOSED) && deadline_good(b->line))
+		if (!ret && !(__atomic_load_n(&words(b)->word, __ATOMIC_ACQUIRE) & ID_CLOSED))
 			break;
 		how = ret ? try_one(g, b, &id) : TAKEN_NONE;
 		if (how == TAKEN_ONE)
@@ -206,7 +200,6 @@ int dlock_id_next(dlock_id_t *g, uint64_t *ret)
 	struct binding *b = binding_now(&g->h);
 	struct small_id *w = words(b);
 	uint64_t ticks = counter_now(), now = __atomic_load_n(&g->ms, __ATOMIC_RELAXED), last, next;
-	const struct node_line *line = b->line;
 
 	if (!likely(ticks - __atomic_load_n(&g->ticks, __ATOMIC_RELAXED) < skip_ticks()) || !thread_serial() || !b->space)
 		return call(g, ret);
@@ -217,8 +210,6 @@ int dlock_id_next(dlock_id_t *g, uint64_t *ret)
 			    next >> ID_MS_SHIFT <= now + ID_AHEAD_MS))
 			return call(g, ret);
 	} while (!likely(__atomic_compare_exchange_n(&w->word, &last, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)));
-	if (!likely(ticks < __atomic_load_n(&line->ticks, __ATOMIC_ACQUIRE)) && !deadline_good(line))
-		return call(g, ret);
 	*ret = next;
 	return 0;
 }

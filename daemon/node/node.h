@@ -195,6 +195,14 @@ int node_things_init(struct node *n);
 void node_things_session(struct node *n, uint64_t session);      /* it may be relied upon */
 void node_things_lapsed(struct node *n);
 void node_things_done(struct node *n);
+
+/* kept.c: worker numbers in the state directory. What keeps the file from being read or written is said in the log, and no error. */
+struct kept;
+struct things;
+int kept_open(struct node *n, struct things *ts, struct kept **ret);
+void kept_want(struct kept *k);          /* there is something to be written. NULL: no */
+void kept_close(struct kept *k);         /* waits for what is being written */
+
 struct item *node_value(struct node *n, const struct item_call *call, item_done_fn done, void *arg);  /* NULL: no store, or no memory */
 const char *node_store_why(const struct node *n);          /* why the store plane does not answer, for people */
 void node_thing_show(const struct object *o, struct query_name *q);

@@ -30,6 +30,7 @@ struct node_things {
 	struct node *node;
 	struct things ts;
 	struct items vs;
+	struct kept *kept;               /* NULL: no numbers are */
 	struct store *store;             /* NULL: not opened yet */
 	struct loop_watch *watch;
 	struct loop_timer timer;
@@ -200,7 +201,7 @@ static void on_id_open(void *arg, struct thing *x, uint64_t last)
 {
 	struct node_things *t = arg;
 
-	small_id_open(x->object, x->worker, x->ceiling, t->session, last);
+	small_id_open(x->object, x->worker, x->shown, t->session, last);
 }
 
 static void on_over(void *arg, struct thing *x)
@@ -212,9 +213,17 @@ static void on_over(void *arg, struct thing *x)
 	wake_at(t, loop_clock());
 }
 
+static void on_keep(void *arg)
+{
+	struct node_things *t = arg;
+
+	kept_want(t->kept);
+}
+
 static const struct things_ops things_ops = {
 	.answer = on_answer, .passed = on_passed, .latch = on_latch, .id_word = on_id_word, .id_open = on_id_open, .over = on_over,
 	.wake_at = wake_at, .now = now, .now_ms = now_ms, .room = room,
+	.keep = on_keep,
 };
 
 /* --- what the segment says --- */
@@ -226,15 +235,16 @@ static struct node_things *things_of(void *node)
 	return n->things;
 }
 
-/* Its number, if this daemon's session is still the one that has it: the ids below the ceiling are good without the store. */
+/* Its number, if this daemon's session is still the one that has it, or the file in the state directory has it. */
 static void adopt_id(struct node_things *t, struct small *s, struct thing *x)
 {
 	const struct ledger_note *n = object_note(&s->o);
 
 	if (!n->v[0] || n->v[0] > ID_WORKERS)
 		return;
-	if (n->v[2] && n->v[2] == node_session_adopted(t->node) && !(small_id_word(s, false) & ID_CLOSED))
-		thing_adopt_id(x, (uint32_t)n->v[0] - 1, n->v[1]);
+	if (((n->v[2] && n->v[2] == node_session_adopted(t->node)) || things_keeps(&t->ts, x->key, (uint32_t)n->v[0] - 1)) &&
+	    !(small_id_word(s, false) & ID_CLOSED))
+		thing_adopt_id(x, (uint32_t)n->v[0] - 1, n->v[1], n->v[2]);
 	else
 		small_id_word(s, true);
 }
@@ -354,7 +364,7 @@ void node_thing_show(const struct object *o, struct query_name *q)
 		q->counts = true;
 		q->count = x->queued;
 	} else {
-		q->state = x->id == ID_HELD ? "leased" : x->id == ID_NONE ? "none" : "asked for";
+		q->state = x->id == ID_HELD ? x->in->session ? "leased" : "kept" : x->id == ID_NONE ? "none" : "asked for";
 		if (x->id == ID_HELD)
 			q->worker = (int)x->worker + 1;
 	}
@@ -379,7 +389,7 @@ int node_things_init(struct node *n)
 	loop_timer_init(&t->timer, turn, t);
 	things_init(&t->ts, NULL, n->cluster.on, n->boot.node_id, random, &ops);
 	t->vs = (struct items){ .in = &t->ts.store };
-	return 0;
+	return n->cluster.on ? kept_open(n, &t->ts, &t->kept) : 0;
 }
 
 void node_things_session(struct node *n, uint64_t session)
@@ -405,6 +415,7 @@ void node_things_done(struct node *n)
 	if (!t)
 		return;
 	loop_timer_cancel(n->loop, &t->timer);
+	kept_close(t->kept);
 	items_done(&t->vs);
 	things_done(&t->ts);
 	loop_unwatch(t->watch);

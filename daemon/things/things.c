@@ -159,6 +159,7 @@ void things_done(struct things *ts)
 		a->next = NULL;
 	}
 	free(ts->ended);
+	free(ts->kept);
 }
 
 /* --- things --- */
@@ -182,6 +183,7 @@ struct thing *thing_new(struct things *ts, enum kind kind, const char *space, co
 	t->kind = kind;
 	t->object = object;
 	t->again = t->lazy = NSEC_NEVER;
+	t->on_disk = t->flying = ID_UNKEPT;
 	thing_key(kind == KIND_LATCH ? THING_LATCHES : kind == KIND_COND ? THING_CONDS : THING_IDS, space, name, len, t->key);
 	if (kind == KIND_ID) {
 		strcat(t->key, "/");
@@ -204,6 +206,7 @@ void thing_free(struct thing *t)
 {
 	while (t->parties)
 		party_remove(t->parties);
+	id_keep_left(t);
 	id_list_free(t);
 	if (t->has_record)
 		record_done(&t->record);
@@ -218,10 +221,8 @@ void thing_later(struct thing *t, nsec_t span)
 {
 	nsec_t when = now(t->in) + span;
 
-	if (when < t->again) {
-		t->again = when;
-		t->in->ops.wake_at(t->in->ops.arg, when);
-	}
+	t->again = when < t->again ? when : t->again;
+	t->in->ops.wake_at(t->in->ops.arg, t->again);    /* also if it has passed: that was while the store was closed */
 }
 
 void thing_is_over(struct thing *t)
@@ -235,6 +236,7 @@ void thing_is_over(struct thing *t)
 void thing_used(struct thing *t)
 {
 	t->unused = t->over = false;
+	t->parked = 0;
 }
 
 void thing_unused(struct thing *t)

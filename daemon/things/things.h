@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "cond_record.h"
+#include "id_kept.h"
 #include "id_record.h"
 #include "latch_record.h"
 #include "proto/kind.h"
@@ -66,7 +67,7 @@ struct party {
 	uint32_t passed, signalled;      /* the highest ticket told; how many have been */
 };
 
-enum id_state { ID_NONE, ID_LISTING, ID_CLAIMING, ID_HELD, ID_RETURNING };
+enum id_state { ID_NONE, ID_LISTING, ID_CLAIMING, ID_HELD, ID_UNKEEPING, ID_RETURNING };
 
 struct thing {
 	struct thing *next, **at;
@@ -100,8 +101,13 @@ struct thing {
 	/* ids */
 	enum id_state id;
 	uint32_t worker;
-	uint64_t ceiling, start, offered;        /* durable; where to begin; written, perhaps */
-	uint64_t until;                  /* wanted */
+	struct id_record left, offered;  /* how this node has left the record; what it has written, perhaps (ceiling 0: nothing) */
+	uint64_t start, until;           /* where to begin; wanted */
+	uint64_t shown;                  /* clients take ids below it */
+	uint64_t on_disk, flying;        /* the `next` that the file has for this number, and that of a file under way; ID_UNKEPT: none */
+	nsec_t parked;                   /* nobody has it open since then; 0: somebody has */
+	nsec_t blocked;                  /* since then the file keeps ids back that the store has granted; 0: it does not */
+	bool leaves;                     /* the file under way is without it */
 	struct id_list *list;
 };
 
@@ -115,7 +121,7 @@ struct things_ops {
 	void (*latch)(void *arg, struct thing *t);
 	/* The last id given out, with ID_CLOSED if there are none; close: and no more from now on. */
 	uint64_t (*id_word)(void *arg, struct thing *t, bool close);
-	/* t->worker and t->ceiling are good: noted, then the word is opened, after `last`; 0: the ceiling alone has risen. */
+	/* t->worker and t->shown are good: noted, then the word is opened, after `last`; 0: the ceiling alone has risen. */
 	void (*id_open)(void *arg, struct thing *t, uint64_t last);
 	/* The thing is over (unused, and nothing of it is left): thing_free() may be called, but not from in here. */
 	void (*over)(void *arg, struct thing *t);
@@ -124,6 +130,8 @@ struct things_ops {
 	nsec_t (*now)(void *arg);        /* CLOCK_BOOTTIME */
 	int (*room)(void *arg);          /* record.h; may be NULL */
 	uint64_t (*now_ms)(void *arg);   /* since ID_EPOCH_MS, by the wall clock */
+	/* What things_keep_begin() says is another: to be written. NULL: nothing is kept. */
+	void (*keep)(void *arg);
 };
 
 struct ended {
@@ -144,6 +152,10 @@ struct things {
 	struct things_ask *asks;         /* under way */
 	nsec_t hint_at;                  /* NSEC_NEVER: there was none */
 	bool learnt;                     /* that a session has ended */
+	/* Worker numbers in the state directory (id_kept.h) */
+	uint64_t reserve_ms;             /* how far ahead the ceilings of such are; 0: none are kept */
+	struct id_kept *kept;            /* of before, for which nobody has come yet */
+	uint32_t n_kept;
 };
 
 void things_init(struct things *ts, struct store *store, bool shared, const uint8_t node[16], uint64_t random,
@@ -158,8 +170,8 @@ void things_turn(struct things *ts);     /* a timer */
 
 struct thing *thing_new(struct things *ts, enum kind kind, const char *space, const char *name, size_t len, void *object);
 void thing_free(struct thing *t);        /* parties and all */
-/* Of ids, after a restart: what it had. */
-void thing_adopt_id(struct thing *t, uint32_t worker, uint64_t ceiling);
+/* Of ids, after a restart: what it had, in that session. */
+void thing_adopt_id(struct thing *t, uint32_t worker, uint64_t shown, uint64_t session);
 void thing_used(struct thing *t);        /* it is open again */
 void thing_unused(struct thing *t);
 void thing_low(struct thing *t);         /* of ids: the ceiling is near */
@@ -170,6 +182,15 @@ void party_adopt(struct party *p, uint32_t answered, uint32_t passed, uint32_t s
 /* What its letter box says: a new request, or one already known. -EINVAL: it cannot be one. */
 int party_request(struct party *p, uint32_t number, uint32_t op, uint64_t arg);
 void party_free(struct party *p, bool died, uint64_t taken);     /* taken: as it says (small.h) */
+
+/*
+ * Worker numbers in the state directory. v is from malloc(), and theirs. A file with what begin() says is written, of any age and by
+ * anybody, then end() is told what became of it; one at a time.
+ */
+void things_keep_load(struct things *ts, struct id_kept *v, uint32_t n, uint64_t reserve_ms);
+uint32_t things_keep_begin(struct things *ts, struct id_kept **ret);     /* *ret is for free(), NULL where there are none */
+void things_keep_end(struct things *ts, const struct id_kept *v, uint32_t n, enum kept_end end);
+bool things_keeps(const struct things *ts, const char *key, uint32_t worker);    /* it is of before, and good */
 
 /* --- within this folder --- */
 
@@ -189,5 +210,18 @@ void id_want(struct thing *t);           /* somebody wants ids, and there are no
 void id_close(struct thing *t);          /* gives the number back */
 void id_lapse(struct thing *t);
 void id_list_free(struct thing *t);
+void id_returns(struct thing *t, bool unkept);   /* the file is without its number now; or cannot be, then it stays ours */
+uint64_t id_target(const struct thing *t, uint64_t from);
+
+#define ID_UNKEPT UINT64_MAX
+bool id_keep_take(struct thing *t, struct id_kept *ret); /* what the file has for it, if that is of use now */
+bool id_keep_adopt(struct thing *t, uint32_t worker, struct id_kept *ret);
+void id_keep_changed(struct thing *t);
+void id_keep_shown(struct thing *t);     /* t->shown has risen */
+void id_keep_left(struct thing *t);      /* t goes, and its number stays ours */
+static inline bool id_is_kept(const struct thing *t)
+{
+	return t->on_disk != ID_UNKEPT;
+}
 
 #endif

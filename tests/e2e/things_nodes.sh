@@ -165,5 +165,40 @@ head -n -1 "$dir/ids.2" >"$dir/ids.whole"
 [ "$(cat "$dir"/ids.whole "$dir"/ids.[13] | sort -u | wc -l)" = "$(cat "$dir"/ids.whole "$dir"/ids.[13] | wc -l)" ]
 ok $? "no id of before is given out again"
 
+# --- the store is away when a node begins anew ---
+
+kept=$dir/3/state/ids
+in_file() { grep -qas "default/$1/" "$kept"; }
+reserved() { in_file "$1" && [ "$(etcdctl --endpoints "$endpoint" get --prefix "/dlock/$cluster/id/default/$1/" --keys-only 2>/dev/null | grep -c .)" -gt 0 ]; }
+# gone NODE: its machine is started anew, as far as a test can: what lies in the run directory is no more.
+gone() { kill -KILL ${daemon[$1]}; wait ${daemon[$1]} 2>/dev/null; rm -rf "$dir/$1/run"; }
+begins() { start "$1"; until_true 10 test -S "$dir/$1/run/dlockd.sock"; }
+
+use 3 ids kept 10 >"$dir/ids.1" && until_true 10 in_file kept
+ok $? "a number is in the state directory soon after it has been taken"
+sleep 2.5 # the ceiling is raised when somebody needs more
+use 3 ids kept 10 >>"$dir/ids.1"
+sleep 1
+kill -STOP $etcd
+gone 3
+cp "$kept" "$dir/aside"
+begins 3
+use 3 ids kept 20000 >"$dir/ids.2" && [ "$(cat "$dir"/ids.[12] | sort -u | wc -l)" = 20020 ] &&
+	[ "$(cut -d' ' -f2 "$dir"/ids.[12] | sort -u | wc -l)" = 1 ]
+ok $? "a node that begins anew while the store is away goes on with its number, and no id comes twice"
+on 3 show --kind id kept 2>/dev/null | grep -q kept
+ok $? "... and show says that it is kept"
+! use 3 ids other 1 >/dev/null 2>&1
+ok $? "... a name without a number has no ids then"
+gone 3
+cp "$dir/aside" "$kept"
+begins 3
+grep -q "ids is a copy, or was put back" "$dir/3/log" && ! use 3 ids kept 1 >/dev/null 2>&1
+ok $? "an older file that was put back is not used, and the log says so"
+kill -CONT $etcd
+until_true 30 all_there 3
+use 3 ids kept 10 >"$dir/ids.3" && [ "$(cat "$dir"/ids.[123] | sort -u | wc -l)" = 20030 ]
+ok $? "with the store it has another number"
+
 echo "1..$n"
 exit $failed

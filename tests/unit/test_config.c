@@ -201,7 +201,7 @@ static void test_later_wins(void **state)
 static void test_needs_cluster(void **state)
 {
 	static const char *const lines[] = {
-		"[Node]\nListen=127.0.0.1", "[Node]\nMaster=no", "[Cluster]\nTTL=5s", "[Node]\nAddress=a",
+		"[Node]\nListen=127.0.0.1", "[Node]\nMaster=no", "[Cluster]\nTTL=5s", "[Cluster]\nIdReserve=1h", "[Node]\nAddress=a",
 		"[Cluster]\nKey=/k", "[Cluster]\nCert=/c", "[Cluster]\nCertKey=/c", "[Cluster]\nCA=/c",
 		"[Cluster]\nStoreUser=u", "[Cluster]\nStoreCA=/c",
 	};
@@ -214,6 +214,8 @@ static void test_needs_cluster(void **state)
 	must_not_check("[Cluster]\nStore=redis://h", "lose what it has acknowledged");
 	must_fail("[Cluster]\nTTL=soon", "no span of time");
 	must_fail("[Cluster]\nTTL=10ms", "not within");
+	must_fail("[Cluster]\nIdReserve=8d", "no span of time");
+	must_fail("[Cluster]\nIdReserve=200h", "not within");
 	must_fail("[Cluster]\nKey=k", "no absolute path");
 	must_fail("[Node]\nBurst=many", "no number");
 	must_fail("[Node]\nBurstTime=2h", "not within");

@@ -40,8 +40,13 @@ struct node {
 	uint64_t session;
 	bool over, up;
 	nsec_t wake;
+	int64_t wall_ms;                 /* against the other clock */
 	/* ids: the segment */
-	uint64_t word, ceiling, worker;
+	uint64_t word, ceiling, worker, held_in;
+	/* ids: the state directory; the file, and one that is being written */
+	struct id_kept file, next_file;
+	uint32_t in_file, in_next;
+	bool keep, flies;
 };
 
 static struct world {
@@ -50,7 +55,7 @@ static struct world {
 	struct node node[NODES];
 	enum kind kind;
 	nsec_t now;
-	int64_t wall_ms;                 /* against the other clock */
+	uint64_t reserve_ms;
 	uint64_t sessions, seed;
 } w;
 
@@ -106,9 +111,10 @@ static void on_id_open(void *arg, struct thing *t, uint64_t last)
 {
 	struct node *n = arg;
 
-	assert_true(t->ceiling >= n->ceiling || last);
-	n->ceiling = t->ceiling;
+	assert_true(t->shown >= n->ceiling || last);
+	n->ceiling = t->shown;
 	n->worker = t->worker;
+	n->held_in = n->session;
 	if (last)
 		n->word = last;
 }
@@ -128,6 +134,13 @@ static void on_wake(void *arg, nsec_t when)
 	n->wake = when < n->wake ? when : n->wake;
 }
 
+static void on_keep(void *arg)
+{
+	struct node *n = arg;
+
+	n->keep = true;
+}
+
 static nsec_t on_now(void *arg)
 {
 	(void)arg;
@@ -136,8 +149,9 @@ static nsec_t on_now(void *arg)
 
 static uint64_t on_now_ms(void *arg)
 {
-	(void)arg;
-	return UINT64_C(1000000) + (uint64_t)((int64_t)(w.now / NSEC_PER_MSEC) + w.wall_ms);
+	const struct node *n = arg;
+
+	return UINT64_C(1000000) + (uint64_t)((int64_t)(w.now / NSEC_PER_MSEC) + n->wall_ms);
 }
 
 /* --- sessions --- */
@@ -168,6 +182,63 @@ static void beat_write(uint64_t session, bool ended)
 	store_close(s);
 }
 
+/* --- the file of worker numbers: one name, so one entry --- */
+
+static void keep_load(struct node *n)
+{
+	struct id_kept *v = NULL;
+
+	if (!w.reserve_ms)
+		return;
+	if (n->in_file) {
+		v = malloc(sizeof *v);
+		assert_non_null(v);
+		*v = n->file;
+	}
+	things_keep_load(&n->ts, v, n->in_file, w.reserve_ms);
+	n->keep = n->flies = false;
+}
+
+static void keep_land(struct node *n)
+{
+	n->file = n->next_file;
+	n->in_file = n->in_next;
+}
+
+/* A file is begun, or has come to its end, of whatever kind. */
+static void keep_step(struct node *n)
+{
+	struct id_kept *v;
+	enum kept_end end;
+
+	if (!n->flies && n->keep) {
+		n->keep = false;
+		n->flies = true;
+		n->in_next = things_keep_begin(&n->ts, &v);
+		assert_true(n->in_next <= 1);
+		if (n->in_next)
+			n->next_file = *v;
+		free(v);
+	} else if (n->flies && roll(300) == 0) {
+		end = roll(2) ? KEPT_SAVED : (enum kept_end[]){ KEPT_OLD, KEPT_GONE, KEPT_DOUBT }[roll(3)];
+		if (end == KEPT_SAVED || (end == KEPT_DOUBT && roll(2)))
+			keep_land(n);
+		if (end == KEPT_GONE)
+			n->in_file = 0;
+		n->flies = false;
+		n->keep |= end != KEPT_SAVED;
+		things_keep_end(&n->ts, &n->next_file, n->in_next, end);
+	}
+}
+
+/* In the midst of it: the one or the other. */
+static void keep_cut(struct node *n)
+{
+	if (n->flies && roll(2))
+		keep_land(n);
+	n->flies = false;
+}
+
 static void proc_tell(struct node *n, struct proc *x)
 {
 	(void)n;
@@ -178,9 +249,9 @@ static void proc_tell(struct node *n, struct proc *x)
 static void node_up(struct node *n, bool adopted)
 {
 	static const struct things_ops ops = { .answer = on_answer, .passed = on_passed, .latch = on_latch, .id_word = on_id_word,
-		.id_open = on_id_open, .over = on_over, .wake_at = on_wake, .now = on_now, .now_ms = on_now_ms };
+		.id_open = on_id_open, .over = on_over, .wake_at = on_wake, .now = on_now, .now_ms = on_now_ms, .keep = on_keep };
 	struct things_ops mine = ops;
-	uint8_t id[16] = { (uint8_t)(n - w.node) };
+	uint8_t id[16] = { [8] = (uint8_t)(n - w.node) };       /* all want the same numbers */
 
 	mine.arg = n;
 	n->wake = NSEC_NEVER;
@@ -188,9 +259,13 @@ static void node_up(struct node *n, bool adopted)
 	n->up = true;
 	assert_int_equal(nasty_open(w.nasty, &w.knobs, &n->store), 0);
 	things_init(&n->ts, n->store, true, id, roll(UINT64_MAX), &mine);
+	keep_load(n);
 	n->thing = thing_new(&n->ts, w.kind, "default", "x", 1, n);
-	if (adopted && w.kind == KIND_ID && n->ceiling && !(n->word & ID_CLOSED))
-		thing_adopt_id(n->thing, (uint32_t)n->worker, n->ceiling);
+	if (w.kind == KIND_ID && n->ceiling && !(n->word & ID_CLOSED) &&
+	    ((adopted && n->held_in == n->session) || things_keeps(&n->ts, n->thing->key, (uint32_t)n->worker)))
+		thing_adopt_id(n->thing, (uint32_t)n->worker, n->ceiling, n->held_in);
+	else
+		n->word = ID_CLOSED;
 	for (int i = 0; i < PROCS; i++) {
 		struct proc *x = &n->proc[i];
 
@@ -206,6 +281,7 @@ static void node_up(struct node *n, bool adopted)
 static void node_down(struct node *n)
 {
 	n->up = false;
+	keep_cut(n);
 	thing_free(n->thing);
 	things_done(&n->ts);
 	store_close(n->store);
@@ -263,6 +339,7 @@ static void turn(void)
 			n->wake = NSEC_NEVER;
 			things_turn(&n->ts);
 		}
+		keep_step(n);
 	}
 }
 
@@ -525,20 +602,21 @@ static void test_cond_deaths(void **state)
 
 #define IDS_MAX (1 << 18)
 static uint64_t ids[IDS_MAX], last_of[ID_WORKERS];
-static uint32_t n_ids;
+static uint32_t n_ids, away;             /* away: without a session */
 
 /* One process takes some; never back, on any worker. */
 static void take_ids(struct node *n, unsigned count)
 {
 	for (; count && n_ids < IDS_MAX && !(n->word & ID_CLOSED); count--) {
-		uint64_t id = id_after(n->word, on_now_ms(NULL));
+		uint64_t id = id_after(n->word, on_now_ms(n));
 		uint32_t worker = (uint32_t)(id >> 12 & 1023);
 
-		if (id >> ID_MS_SHIFT >= n->ceiling)
+		if (id >> ID_MS_SHIFT >= n->ceiling || id >> ID_MS_SHIFT > on_now_ms(n) + ID_AHEAD_MS)
 			return;
 		assert_true(id > last_of[worker]);
 		assert_int_equal(worker, n->worker);
 		last_of[worker] = ids[n_ids++] = n->word = id;
+		away += !n->ts.store.open;
 	}
 }
 
@@ -549,14 +627,70 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void test_ids(void **state)
+/* The machine is started anew, and finds the store away for a while. */
+static void node_reboot(struct node *n)
 {
-	uint32_t lapses = 0, restarts = 0, closes = 0;
+	uint64_t was = n->session;
 
-	(void)state;
-	n_ids = 0;
+	n->session = 0;
+	node_down(n);
+	if (roll(2))
+		beat_write(was, true);
+	n->wall_ms -= roll(2) ? (int64_t)roll(50000) : 0;
+	n->word = ID_CLOSED;
+	n->ceiling = 0;
+	for (int k = 0; k < PROCS; k++)
+		n->proc[k] = (struct proc){ .id = roll(UINT64_MAX) };
+	node_up(n, false);
+}
+
+static void node_lapse(struct node *n, bool stays)
+{
+	uint64_t was = n->session;
+
+	n->session = 0;
+	things_lapsed(&n->ts);
+	assert_true(w.reserve_ms || n->word & ID_CLOSED);
+	beat_write(was, true);           /* ends, before others may take what it had */
+	if (!stays)
+		return;
+	node_down(n);
+	node_up(n, false);
+}
+
+static void node_joins(struct node *n)
+{
+	new_session(n);
+	things_session(&n->ts, n->session);
+}
+
+static void node_closes(struct node *n)
+{
+	thing_unused(n->thing);
+	for (int k = 0; k < 400000 && !n->over; k++) {
+		if (!n->session)
+			node_joins(n);
+		turn();
+	}
+	assert_true(n->over);
+	assert_true(n->word & ID_CLOSED);
+	node_down(n);
+	n->ceiling = 0;
+	node_up(n, false);
+}
+
+static uint32_t ids_story(uint64_t reserve_ms)
+{
+	uint32_t lapses = 0, restarts = 0, closes = 0, reboots = 0;
+
+	n_ids = away = 0;
 	memset(last_of, 0, sizeof last_of);
 	world_begin(KIND_ID, &nasty);
+	w.reserve_ms = reserve_ms;
+	for (int i = 0; i < NODES; i++) {
+		node_down(&w.node[i]);
+		node_up(&w.node[i], false);
+	}
 	for (int i = 0; i < 60000; i++) {
 		struct node *n = &w.node[roll(NODES)];
 		struct proc *x = &n->proc[roll(PROCS)];
@@ -571,34 +705,48 @@ static void test_ids(void **state)
 			node_restart(n);
 			restarts++;
 		}
-		if (roll(5000) == 0) {           /* ends, before others may take what it had */
-			things_lapsed(&n->ts);
-			assert_true(n->word & ID_CLOSED);
-			beat_write(n->session, true);
-			new_session(n);
-			things_session(&n->ts, n->session);
+		if (n->session && roll(5000) == 0) {
+			node_lapse(n, reserve_ms && roll(2));
 			lapses++;
+		} else if (reserve_ms && n->session && roll(n->flies ? 500 : 4000) == 0) {
+			node_reboot(n);
+			reboots++;
+		} else if (!n->session && roll(reserve_ms ? 1000 : 1) == 0) {
+			node_joins(n);
 		}
-		if (roll(4000) == 0) {
-			thing_unused(n->thing);
-			for (int k = 0; k < 2000 && !n->over; k++)
-				turn();
-			assert_true(n->over);
-			assert_true(n->word & ID_CLOSED);
-			node_down(n);
-			node_up(n, false);
+		if (i == 40000 || roll(reserve_ms ? 15000 : 4000) == 0) {
+			node_closes(n);
 			closes++;
 		}
 		if (roll(3000) == 0)
-			w.wall_ms -= (int64_t)roll(2000);
+			n->wall_ms += (int64_t)roll(reserve_ms ? 40000 : 1) - (int64_t)roll(2000);
 		turn();
 	}
 	qsort(ids, n_ids, sizeof *ids, by_number);
 	for (uint32_t i = 1; i < n_ids; i++)
 		assert_true(ids[i] != ids[i - 1]);
-	print_message("# %u ids, %u restarts, %u lapses, %u closed and opened\n", n_ids, restarts, lapses, closes);
-	assert_true(n_ids > 10000 && restarts > 3 && lapses && closes);
+	print_message("# %u ids, %u of them without a session, %u restarts, %u lapses, %u reboots, %u closed and opened\n", n_ids, away,
+		      restarts, lapses, reboots, closes);
+	assert_true(n_ids > 10000 && restarts > 3 && lapses && (closes || reserve_ms));
+	assert_true(!reserve_ms || (reboots && away > 1000));
 	world_end();
+	return closes;
+}
+
+static void test_ids(void **state)
+{
+	(void)state;
+	ids_story(0);
+}
+
+static void test_ids_kept(void **state)
+{
+	uint32_t closes = 0;
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		closes += ids_story(3600 * 1000);
+	assert_true(closes);
 }
 
 /* All numbers are taken by sessions that live; when one of them ends, its number is to be had. */
@@ -799,6 +947,7 @@ int main(void)
 		STORY_("a signal for a node or process that dies goes on to the next", test_cond_deaths),
 		STORY_("values: what is acknowledged under a version is there, what failed is not", test_values),
 		STORY_("ids: none twice, none back, over lost answers, restarts, lapses and a clock that goes back", test_ids),
+		STORY_("ids: nor with a file of numbers, over its failures, reboots, and a store that is away then", test_ids_kept),
 		STORY_("ids: a number that nobody has is found among very many", test_ids_full),
 	};
 
