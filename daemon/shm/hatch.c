@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Requests by way of memory (hatch.h).
+ * Requests by way of memory, and rings (hatch.h).
  *
- * A space is hot from the first request that its bell brings until the daemon goes to sleep: then its clients need not ring,
- * since each turn, and each look before sleeping, sees their bits. Bits behind which nothing stands end it, so that whoever sets
- * them for fun has to ring for each, and the bell is rationed (watch.c).
+ * A space is hot from when its bell has been rung for a reason until the daemon goes to sleep: then its clients need no bell,
+ * since each turn, and each look before sleeping, sees their bits, and that they have rung. Some bits in a row behind which nothing stands, or rings
+ * for nothing, end it, so that whoever sets them for fun has to ring for each, and the bell is rationed (watch.c).
  *
  * `heard` and `answered` are the daemon's, but clients can write to them. What comes of that is a client that says the same twice.
  */
@@ -17,6 +17,8 @@
 #include "shm.h"
 #include "sigbus.h"
 #include "word.h"
+
+#define VAIN_MAX 8                       /* one may be heard twice: by the bell, and by what it has set before that */
 
 static void awake_set(struct space *s, uint32_t to)
 {
@@ -122,7 +124,7 @@ void hatch_answer(struct space *s, uint32_t client, uint32_t asked, int error, u
 static bool hatch_any(const struct space *s)
 {
 	const uint64_t *two = seg_hatch_level2(s->base);
-	uint64_t any = 0;
+	uint64_t any = __atomic_load_n(seg_rung(s->base), __ATOMIC_SEQ_CST);
 
 	for (unsigned i = 0; i < SEG_HATCH2_WORDS; i++)
 		any |= __atomic_load_n(&two[i], __ATOMIC_SEQ_CST);
@@ -174,20 +176,33 @@ void hatches_end(struct space *s)
 	awake_set(s, 0);
 }
 
-unsigned hatch_bell(struct space *s)
+bool hatch_bell(struct space *s, unsigned *cost)
 {
-	unsigned cost = 0;
+	*cost = 0;
+	__atomic_exchange_n(seg_rung(s->base), 0, __ATOMIC_SEQ_CST);
+	return hatch_scan(s, cost);
+}
 
-	if (!hatch_scan(s, &cost) || s->hot || s->broken || !s->shm->running)
-		return cost;
+void hatches_hot(struct space *s)
+{
+	if (s->hot || s->broken || !s->shm->running)
+		return;
 	s->hot = true;
+	s->in_vain = 0;
 	s->hot_next = s->shm->hot;
 	s->shm->hot = s;
 	awake_set(s, 1);
-	return cost;
 }
 
 /* --- what the loop asks --- */
+
+/* Returns whether there was a reason. */
+static bool hatch_look(struct space *s)
+{
+	unsigned cost = 0;
+
+	return __atomic_load_n(seg_rung(s->base), __ATOMIC_RELAXED) ? watch_scan(s) : hatch_scan(s, &cost);
+}
 
 static bool look_peek(void *arg)
 {
@@ -202,18 +217,19 @@ static bool look_peek(void *arg)
 static bool look_run(void *arg)
 {
 	struct shm *shm = arg;
-	unsigned cost = 0;
 	bool any = false;
 
 	for (struct space *s = shm->hot, *next; s; s = next) {
 		next = s->hot_next;
 		if (!hatch_any(s))
 			continue;
-		if (hatch_scan(s, &cost)) {
+		if (hatch_look(s)) {
+			s->in_vain = 0;
 			any = true;
-		} else {
+		} else if (++s->in_vain == VAIN_MAX) {
 			hatches_end(s);
-			hatch_scan(s, &cost);
+			if (!s->broken)
+				hatch_look(s);
 		}
 		if (sigbus_hit(s->base))
 			space_break(s, "a client truncated or punched its shared memory");

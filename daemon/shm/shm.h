@@ -188,6 +188,7 @@ struct space {
 
 	/* hatch.c */
 	bool hot;                        /* its clients are told that the daemon is awake */
+	uint8_t in_vain;                 /* looks in a row */
 	struct space *hot_next;
 
 	/* yield.c */
@@ -447,7 +448,7 @@ int watch_start(struct space *s);
 void watch_stop(struct space *s);
 void watch_add(struct space *s, uint32_t slot);
 void watch_owed(struct space *s, uint32_t slot);   /* a client that had it open is gone */
-void watch_scan(struct space *s);        /* the bell rang */
+bool watch_scan(struct space *s);        /* somebody rang. Returns whether for a reason */
 void watch_scan_all(struct space *s);    /* whatever the second level says */
 
 /* --- client.c --- */
@@ -562,7 +563,8 @@ void conn_ask(struct conn *c, struct space *s, uint32_t asked, const struct hatc
 int hatches_begin(struct space *s);
 void hatches_end(struct space *s);
 void hatches_start(struct shm *shm);
-unsigned hatch_bell(struct space *s);    /* the bell rang. Returns what it cost, in words looked at */
+bool hatch_bell(struct space *s, unsigned *cost);  /* somebody rang: was it for a hatch? And what it cost, in words looked at */
+void hatches_hot(struct space *s);       /* it rang for a reason: the daemon is awake for it until it sleeps */
 void hatches_serve(struct client *c, struct shm *shm);     /* all of its hatches, before it is heard elsewhere */
 void hatches_void(struct client *c, struct shm *shm);      /* what stands there belongs to a connection that has ended */
 void hatch_answer(struct space *s, uint32_t client, uint32_t asked, int error, uint32_t slot);

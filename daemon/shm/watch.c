@@ -96,6 +96,7 @@ static void want_tokens(struct space *s, uint32_t slot)
 	elect_ring(s, slot);
 	if (name_revoked(name_at(s, slot))) {
 		yield_look(s, slot);     /* who waits here is asked for with that */
+		s->scan_found |= !name_revoked(name_at(s, slot));
 		return;
 	}
 	w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
@@ -240,6 +241,7 @@ static void watch_bell(void *arg, const void *data, ssize_t n);
 /* Nobody listens until the ration is there again; then everything is looked through. */
 static void bell_mute(struct space *s)
 {
+	hatches_end(s);
 	if (!s->bell_read)
 		return;
 	loop_read_stop(s->bell_read);
@@ -296,12 +298,12 @@ static void scan_words(struct space *s, enum seg_bits which, uint32_t i)
 	}
 }
 
-void watch_scan(struct space *s)
+bool watch_scan(struct space *s)
 {
-	unsigned heard = hatch_bell(s);
+	unsigned heard;
 
+	s->scan_found = hatch_bell(s, &heard);   /* which also takes the ring back */
 	scan_spend(s, 1 + heard);
-	s->scan_found = s->hot && heard;
 	for (int which = SEG_BITS; which-- > 0;)
 		for (uint32_t i = 0; i < SEG_L2_WORDS && s->scan_left; i++)
 			scan_words(s, which, i);
@@ -311,6 +313,7 @@ void watch_scan(struct space *s)
 		space_break(s, "a client truncated or punched its shared memory");
 	else if (!s->scan_left)
 		bell_mute(s);
+	return s->scan_found;
 }
 
 /*
@@ -336,10 +339,10 @@ static void watch_bell(void *arg, const void *data, ssize_t n)
 	struct space *s = arg;
 
 	(void)data;
-	if (n > 0)
-		watch_scan(s);
-	else
+	if (n <= 0)
 		space_break(s, "its bell cannot be read any more");
+	else if (watch_scan(s) && s->bell_read)
+		hatches_hot(s);
 }
 
 int watch_start(struct space *s)

@@ -11,6 +11,8 @@
  *     client: bit, then reads awake       daemon: awake = 0, then reads the bits
  *
  * both in one order for all (seq_cst), so one of them sees the other. Likewise `sleeps` and `answered`, the other way round.
+ * Whoever rings for anything else (segment.h) sets `rung` instead of the hatches' bits. A daemon that is killed leaves `awake` as it is:
+ * its successor takes it back before it looks at all there is.
  *
  * Order. Of what stands in the hatch the drops come before the open. All that stands in a client's hatches comes before what it
  * says by the socket next; and it opens by the hatch only when all drops that it has said by the socket have been heard.
@@ -65,6 +67,19 @@ static inline struct hatch *seg_hatch(void *base, uint32_t client)
 static inline uint32_t *seg_awake(void *base)
 {
 	return (uint32_t *)((char *)base + SEG_AWAKE_OFF);
+}
+
+/* 1: a client has rung. The daemon clears it before it looks. */
+static inline uint32_t *seg_rung(void *base)
+{
+	return (uint32_t *)((char *)base + SEG_AWAKE_OFF + 128);
+}
+
+/* Rings a daemon that is awake. false: it is to be rung by the bell. What it is to see has been written before. */
+static inline bool seg_ring(void *base)
+{
+	__atomic_store_n(seg_rung(base), 1, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST);
 }
 
 /* Another one for each daemon; 0: none yet. What a client says counts for the daemon that it has heard last by the socket. */

@@ -30,7 +30,7 @@
  *
  * The bell of a space is a FIFO, RUN/shm/SPACE.bell, open for reading and writing on both sides:
  * so it outlives the daemon, a ring meanwhile is kept, and nobody gets SIGPIPE (an eventfd would
- * be lost with the daemon's process).
+ * be lost with the daemon's process). While the daemon is awake a word in memory does for it (seg_ring() in hatch.h).
  */
 #ifndef DLOCK_SEGMENT_H
 #define DLOCK_SEGMENT_H
@@ -51,7 +51,7 @@
 #define SEG_LINE_CELLS  8u
 #define SEG_CHUNK_LINES 64u                             /* allocated together: 4 KiB */
 #define SEG_LINES_USED_OFF UINT64_C(2048)               /* a 64-bit word: numbers from this on have not been given out yet */
-#define SEG_AWAKE_OFF      UINT64_C(2560)               /* a 32-bit word, and the second level of the hatches' bits: hatch.h */
+#define SEG_AWAKE_OFF      UINT64_C(2560)               /* three lines; and the second level of the hatches' bits: hatch.h */
 #define SEG_HATCH2_OFF     UINT64_C(3072)
 #define SEG_HATCH_WORDS    (SEG_CLIENTS_MAX / 64)
 #define SEG_HATCH2_WORDS   (SEG_HATCH_WORDS / 64)
@@ -117,6 +117,7 @@ _Static_assert(SEG_BITS * SEG_L2_WORDS * 8 <= 4096, "level 2 fits its page");
 _Static_assert(SEG_VALUE_OFF % 65536 == 0, "whole pages, whatever their size");
 _Static_assert(SEG_BITS1_OFF + SEG_BITS * SEG_L1_WORDS * 8 <= SEG_HATCH1_OFF, "level 1 fits");
 _Static_assert(SEG_HATCH1_OFF + SEG_HATCH1_SIZE <= SEG_AREA_OFF, "the hatches' bits fit");
+_Static_assert(SEG_AWAKE_OFF + 192 <= SEG_HATCH2_OFF, "before the bits");
 _Static_assert(SEG_HATCH2_OFF + SEG_HATCH2_WORDS * 8 <= SEG_BITS2_OFF, "with the head");
 
 /*

@@ -216,13 +216,60 @@ static void awake_or_not(void **state)
 	rig_turn(&r);
 	assert_true(answered(&h));
 
-	/* Bits without anything behind them end it at once. */
-	ask(&h, s, "and again", 0);
+	/* Bits without anything behind them end it soon, and so do rings. */
+	for (unsigned i = 0; i < 2; i++) {
+		unsigned vain = 0;
+
+		ask(&h, s, "and again", 0);
+		while (!answered(&h))
+			fake_loop_turn(r.loop);
+		while (i ? seg_ring(s->base) : !seg_hatch_say(s->base, h.client)) {
+			fake_loop_turn(r.loop);
+			assert_true(++vain <= 10);
+		}
+		rig_turn(&r);
+	}
+	hand_end(&r, &h);
+	rig_done(&r);
+}
+
+/* What is rung for is seen also where only memory says so; as by the bell, and with its ration. */
+static void rung_by_memory(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	struct space *s = rig_space(&r, SPACE);
+	struct hand h = hand_begin(&r, s);
+	uint32_t slot = is_open(s, "first");
+
+	assert_false(seg_ring(s->base));         /* it sleeps */
+	ask(&h, s, "wakes", 0);
 	while (!answered(&h))
 		fake_loop_turn(r.loop);
-	assert_false(seg_hatch_say(s->base, h.client));
-	fake_loop_turn(r.loop);
+	seg_bit_set(s->base, SEG_WANT, slot);
+	assert_true(seg_ring(s->base));
+	assert_int_equal(r.wants, 0);
+	rig_turn(&r);
+	assert_int_equal(r.wants, 1);
+	assert_true(LOCK_LOAD(rig_word(s, slot)) & LOCK_L);
+
+	/* A daemon that is killed while it is awake has not heard this; the next one looks through everything. */
+	r.silent = true;
+	slot = asked_and_opened(&r, &h, s, "rung for nobody");
+	ask(&h, s, "wakes", 0);
+	while (!answered(&h))
+		fake_loop_turn(r.loop);
+	seg_bit_set(s->base, SEG_WANT, slot);
+	assert_true(seg_ring(s->base));
+	r.silent = false;
+	rig_stop(&r);
+	assert_int_equal(rig_adopt(&r), 0);
+	s = space_find(r.shm, SPACE, 1);
+	rig_turn(&r);
 	assert_false(*seg_awake(s->base));
+	assert_true(LOCK_LOAD(rig_word(s, slot)) & LOCK_L);
 	hand_end(&r, &h);
 	rig_done(&r);
 }
@@ -408,6 +455,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(opens_and_closes, "what a client says in its hatch is done, closes before opens, and all before what it says by the socket next"),
 		STORY(awake_or_not, "the bell has to be rung where the daemon sleeps, and nothing is overheard between the two"),
+		STORY(rung_by_memory, "while the daemon is awake a ring is a word in memory, and one that nobody has heard is not lost"),
 		STORY(waits_for_a_lease, "an open that is to be taken soon is answered with the lease, within two milliseconds, or before anything else"),
 		STORY(scribbles, "whoever scribbles into hatches and bits gets nothing by it"),
 		STORY(connections_end, "without a connection nobody is heard, and what was said before is void"),
