@@ -569,12 +569,21 @@ static uint64_t realtime_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+/* With each name that is used once: for those who watch, or debug. */
+static bool is_everyday(const char *what)
+{
+	return !strcmp(what, "open") || !strcmp(what, "grant") || !strcmp(what, "release");
+}
+
 void node_tell(void *arg, const struct shm_event *ev)
 {
 	struct node *n = arg;
+	bool watched = n->query && query_watched(n->query);
 	char name[ATTACH_NAME_MAX + 1] = "";
 	const char *kind = NULL;
 
+	if (!watched && is_everyday(ev->what) && !log_wanted(LOG_LEVEL_DEBUG))
+		return;
 	if (ev->space && ev->slot && ev->space->names.base && name_is(ev->space, ev->slot)) {
 		struct name_text t = name_text(ev->space, ev->slot);
 
@@ -582,7 +591,7 @@ void node_tell(void *arg, const struct shm_event *ev)
 		kind = kind_text(name_kind(ev->space, ev->slot));
 	}
 	log_event(n, ev, name);
-	if (n->query && query_watched(n->query))
+	if (watched)
 		query_event(n->query, &(struct query_event){
 			.boottime_ms = loop_now(n->loop) / NSEC_PER_MSEC, .realtime_ms = realtime_ms(),
 			.event = ev->what, .space = ev->space ? ev->space->name : NULL,

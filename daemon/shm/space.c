@@ -19,6 +19,8 @@
 #define YOUNG_MAX  16
 #define YOUNG_SPAN (10 * NSEC_PER_SEC)
 
+#define SOUND_SPAN NSEC_PER_MSEC         /* between two looks at a space's file, however often names are opened in it */
+
 static const struct table_spec names_spec = { sizeof(struct ledger_name), SEG_SLOTS_MAX };
 static const struct table_spec lines_spec = { sizeof(struct ledger_line), SEG_LINES_MAX };
 static const struct table_spec longs_spec = { sizeof(struct ledger_long), SEG_SLOTS_MAX };
@@ -441,8 +443,8 @@ bool space_sound(struct space *s)
 	struct stat st;
 
 	if (!sigbus_hit(s->base)) {
-		if (s->sound_at == now)
-			return true;     /* looked at in this turn of the loop: it might as well be cut just after it */
+		if (now - s->sound_at < SOUND_SPAN && s->sound_at)
+			return true;     /* it might as well be cut just after this look */
 		if (fstat(s->fd, &st) < 0 || (uint64_t)st.st_size == SEG_FILE_SIZE) {
 			s->sound_at = now;
 			return true;
