@@ -102,21 +102,34 @@ static int cond_sleep(struct waiting *w)
 		if (passed(w))
 			break;
 		r = box_sleep(&w->c->h, w->b, &box->bell, bell, w->limit);
-		if (r == -ETIMEDOUT || r == -ESTALE)
+		if (r == -ETIMEDOUT || r == -ECANCELED || r == -ESTALE)
 			break;           /* failfast is the lock's affair */
 	}
 	if (thread_serial())
 		binding_hide(shown);
-	return r == -ETIMEDOUT ? r : 0;
+	return r == -ETIMEDOUT || r == -ECANCELED ? r : 0;
 }
 
-/* Gives the ticket back. 0: a signal was its; -ETIMEDOUT: none was. */
-static int give_up(struct waiting *w)
+/* A cancel of the lock's waits ends it; what the store is still to be told then is not waited for by that. */
+static int cond_sleep_cancellable(struct waiting *w, uint32_t serial)
+{
+	struct sleeper s = { .word = (uint32_t *)(void *)&box_of(w->b)->bell };
+	int r;
+
+	sleeper_add(w->l, &s);
+	r = cond_sleep(w);
+	if (thread_serial() == serial)
+		sleeper_remove(w->l, &s);
+	return r;
+}
+
+/* Gives the ticket back. 0: a signal was its; why: none was. */
+static int give_up(struct waiting *w, int why)
 {
 	uint64_t signalled = 0;
 	int r = box_cancel(&w->c->h, w->b, w->ticket, &signalled);
 
-	return r == 0 && !signalled ? -ETIMEDOUT : 0;
+	return r == 0 && !signalled ? why : 0;
 }
 
 static int enter(struct waiting *w)
@@ -134,18 +147,21 @@ static int enter(struct waiting *w)
 }
 
 /* From having entered to not waiting any more, without the lock at the end unless held. 0: signalled. */
-static int wait_entered(struct waiting *w)
+static int wait_entered(struct waiting *w, uint32_t serial)
 {
 	int r = dlock_post(w->l);
 
 	if (r) {
 		w->held = true;          /* as far as it ever was */
-		give_up(w);
+		waits_exit(w->l, w->limit);
+		give_up(w, r);
 		return -r;
 	}
-	r = cond_sleep(w);
+	r = cond_sleep_cancellable(w, serial);
+	if (thread_serial() == serial)
+		waits_exit(w->l, w->limit);
 	if (r < 0 && thread_serial())
-		r = give_up(w);
+		r = give_up(w, r);
 	return r;
 }
 
@@ -161,7 +177,8 @@ static void wait_over(struct waiting *w, uint32_t serial, bool signalled)
 
 static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *limit)
 {
-	struct waiting w = { .c = c, .l = l, .limit = limit };
+	struct limit own = *limit;
+	struct waiting w = { .c = c, .l = l, .limit = &own };
 	int saved = errno, r, again;
 	uint32_t serial;
 
@@ -174,10 +191,13 @@ static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *
 	if (r < 0)
 		return -r;
 	serial = thread_serial();
+	waits_enter(l, &own);
 	r = enter(&w);
 	w.held = r < 0;
 	if (r == 0)
-		r = wait_entered(&w);
+		r = wait_entered(&w, serial);
+	else if (thread_serial() == serial)
+		waits_exit(l, &own);
 	again = w.held ? 0 : dlock_wait(l);
 	wait_over(&w, serial, r == 0 && !w.held);
 	errno = saved;

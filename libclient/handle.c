@@ -137,6 +137,7 @@ static void handle_child(struct dlock *l, uint32_t unused)
 	(void)unused;
 	binding_child(l);
 	l->waits[0] = l->waits[1] = l->cancelling = 0;
+	l->sleepers = NULL;
 	hint_done(l);
 }
 

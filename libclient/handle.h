@@ -89,6 +89,7 @@ struct dlock {
 	uint32_t cancels;
 	uint32_t waits[2];
 	uint32_t cancelling;             /* by one at a time */
+	struct sleeper *sleepers;        /* who waits for the lock's sake, and sleeps elsewhere; under lib */
 
 	struct hint {
 		int fd;                  /* dlock_fd(); -1: none */
@@ -99,6 +100,12 @@ struct dlock {
 };
 
 _Static_assert(offsetof(struct binding, widen) + sizeof(uint32_t) <= 64, "the fast path's part is one cache line");
+
+/* On a condition: a cancel of the lock's waits wakes it on the word that it sleeps on. */
+struct sleeper {
+	struct sleeper *next;
+	uint32_t *word;
+};
 
 /* What the daemon has opened for a name. */
 struct target {
@@ -217,6 +224,11 @@ int slow_wait(struct dlock *l, const struct limit *limit, unsigned how);
 struct read_hold;
 int slow_upgrade(struct dlock *l, struct read_hold *h, bool try);
 int slow_post(struct dlock *l);
+/* Any wait for the lock's sake: dlock_cancel() ends what uses that limit. Between enter and exit nothing may wait without it for long. */
+void waits_enter(struct dlock *l, struct limit *limit);
+void waits_exit(struct dlock *l, const struct limit *limit);
+void sleeper_add(struct dlock *l, struct sleeper *s);
+void sleeper_remove(struct dlock *l, struct sleeper *s);
 void waits_look_again(struct dlock *l);  /* wakes whoever sleeps through this handle */
 
 /* Gives back a hold whose state is cleared. 0, ESTALE: it was lost. */

@@ -44,26 +44,62 @@ int holder_of(const struct dlock *l, uint32_t *ret)
 /* --- Cancelling --- */
 
 /* Joins the waits of the present count: one that a cancel may have missed begins again. */
-static void wait_enter(struct wait *x)
+void waits_enter(struct dlock *l, struct limit *limit)
 {
-	struct dlock *l = x->l;
-
 	for (;;) {
 		uint32_t c = __atomic_load_n(&l->cancels, __ATOMIC_SEQ_CST);
 
 		__atomic_fetch_add(&l->waits[c & 1], 1, __ATOMIC_SEQ_CST);
-		x->limit.cancel = &l->cancels;
-		x->limit.cancel_seen = c;
+		limit->cancel = &l->cancels;
+		limit->cancel_seen = c;
 		if (__atomic_load_n(&l->cancels, __ATOMIC_SEQ_CST) == c)
 			return;
 		__atomic_fetch_sub(&l->waits[c & 1], 1, __ATOMIC_SEQ_CST);
 	}
 }
 
-static void wait_exit(struct wait *x)
+void waits_exit(struct dlock *l, const struct limit *limit)
 {
 	if (thread_serial())
-		__atomic_fetch_sub(&x->l->waits[x->limit.cancel_seen & 1], 1, __ATOMIC_RELEASE);
+		__atomic_fetch_sub(&l->waits[limit->cancel_seen & 1], 1, __ATOMIC_RELEASE);
+}
+
+static void wait_enter(struct wait *x)
+{
+	waits_enter(x->l, &x->limit);
+}
+
+static void wait_exit(struct wait *x)
+{
+	waits_exit(x->l, &x->limit);
+}
+
+void sleeper_add(struct dlock *l, struct sleeper *s)
+{
+	lib_lock();
+	s->next = l->sleepers;
+	l->sleepers = s;
+	lib_unlock();
+}
+
+void sleeper_remove(struct dlock *l, struct sleeper *s)
+{
+	struct sleeper **at = &l->sleepers;
+
+	lib_lock();
+	while (*at && *at != s)
+		at = &(*at)->next;
+	if (*at)
+		*at = s->next;
+	lib_unlock();
+}
+
+static void sleepers_wake(struct dlock *l)
+{
+	lib_lock();
+	for (const struct sleeper *s = l->sleepers; s; s = s->next)
+		futex_wake_class(s->word, INT_MAX, LOCK_CLASS_ANY);
+	lib_unlock();
 }
 
 /*
@@ -124,6 +160,7 @@ int dlock_cancel(dlock_t *l)
 		__atomic_store_n(&l->cancels, c + 1, __ATOMIC_SEQ_CST);
 		while (__atomic_load_n(&l->waits[c & 1], __ATOMIC_ACQUIRE)) {
 			wake_waits(l);
+			sleepers_wake(l);
 			limit_nap(&limit_none, CANCEL_NS);
 		}
 	}

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,6 +382,133 @@ static void cancels(void)
 	OK(dlock_close(h));
 }
 
+#define PASSES 3000
+
+static unsigned passes_begun, passes_done;       /* atomic */
+
+static int passes(void *l, int (*take)(dlock_t *l))
+{
+	int r = 0;
+
+	for (unsigned i = 1; i <= PASSES; i++) {
+		int p;
+
+		while (__atomic_load_n(&passes_begun, __ATOMIC_ACQUIRE) < i)
+			sched_yield();
+		p = take(l);
+		r = r ? r : p;
+		if (p == 0)
+			p = dlock_post(l);
+		r = r ? r : p;
+		__atomic_fetch_add(&passes_done, 1, __ATOMIC_ACQ_REL);
+	}
+	return r;
+}
+
+static int passes_in(void *l)
+{
+	return passes(l, dlock_wait_shared);
+}
+
+static int passes_trying(void *l)
+{
+	return passes(l, dlock_trywait_shared);
+}
+
+/* The first readers of a word own it for a moment, one after the other: that is no reason to refuse another. */
+static void passing_readers(void)
+{
+	dlock_t *l = open_lock("passing", 0);
+	struct thread t[4];
+
+	passes_begun = passes_done = 0;
+	for (int i = 0; i < 4; i++)
+		spawn(&t[i], i < 2 ? passes_in : passes_trying, l);
+	for (unsigned i = 0; i < PASSES; i++) {
+		for (int k = 0; k < 70; k++) {   /* so often alone, and readers have to go the long way again */
+			OK(dlock_wait(l));
+			OK(dlock_post(l));
+		}
+		__atomic_fetch_add(&passes_begun, 1, __ATOMIC_ACQ_REL);
+		while (__atomic_load_n(&passes_done, __ATOMIC_ACQUIRE) < 4 * (i + 1))
+			sched_yield();
+	}
+	for (int i = 0; i < 4; i++)
+		OK(join(&t[i]));
+	OK(dlock_close(l));
+}
+
+/* Waits on a condition, and lets go of the lock that it then has. */
+static dlock_cond_t *cond;
+
+static int cond_waits(void *l)
+{
+	int r = dlock_wait(l), p;
+
+	if (r)
+		return r;
+	r = dlock_cond_wait(cond, l);
+	p = dlock_post(l);
+	return r ? r : p;
+}
+
+static int cond_cancelled(void *l)
+{
+	int r = cond_waits(l);
+
+	return r == ECANCELED ? 0 : r;
+}
+
+/* Their entries are in the record, and they have let go of the lock. */
+static bool soon_queued(const char *name, const char *count)
+{
+	char text[4096] = "";
+
+	for (int i = 0; i < 2000; i++) {
+		dlock_command(text, sizeof text, "show --json --kind condition %s", name);
+		if (strstr(text, count))
+			return true;
+		nap_ns(5 * MS);
+	}
+	note("%s", text);
+	return false;
+}
+
+static void cond_cancels(void)
+{
+	dlock_t *l = open_lock("cond-cancels", 0), *h = open_lock("cond-cancels", 0);
+	struct thread t[4];
+
+	OK(dlock_cond_open(&cond, "cond-cancels", NULL));
+	for (int i = 0; i < 4; i++)
+		spawn(&t[i], cond_waits, l);
+	TRUE(soon_queued("cond-cancels", "\"waiterCount\": 4"));
+	OK(dlock_cancel(l));
+	for (int i = 0; i < 4; i++)
+		IS(ECANCELED, join(&t[i]));
+	for (int round = 0; round < 50; round++) {       /* as they enter, are signalled, or take the lock again */
+		uint64_t begun = now_ns();
+
+		for (int i = 0; i < 4; i++)
+			spawn(&t[i], cond_cancelled, l);
+		nap_ns(random_below(20 * MS));
+		if (round % 2)
+			OK(dlock_cond_signal(cond));
+		do {                     /* whoever had not begun yet */
+			OK(dlock_cancel(l));
+			nap_ns(MS);
+		} while (!__atomic_load_n(&t[0].done, __ATOMIC_ACQUIRE) || !__atomic_load_n(&t[1].done, __ATOMIC_ACQUIRE) ||
+			 !__atomic_load_n(&t[2].done, __ATOMIC_ACQUIRE) || !__atomic_load_n(&t[3].done, __ATOMIC_ACQUIRE));
+		for (int i = 0; i < 4; i++)
+			OK(join(&t[i]));
+		TRUE(now_ns() - begun < 10000 * MS);
+	}
+	OK(do_pass(l));
+	OK(dlock_cond_close(cond));
+	OK(dlock_close(l));
+	OK(dlock_close(h));
+}
+
 static void hints(void)
 {
 	dlock_t *l = open_lock("hints", 0), *other = open_lock("hints", 0);
@@ -605,6 +733,8 @@ int main(void)
 	tell(lonely_death, "... also where nobody has the name open between the death and the next one");
 	tell(forks, "a child holds nothing and is a client of its own");
 	tell(cancels, "a cancel ends the waits, also as the lock comes");
+	tell(passing_readers, "to try a shared hold does not fail for readers who are on their way in");
+	tell(cond_cancels, "... and those on a condition, with the lock held again");
 	tell(inherited_holds, "a hold that children inherit lasts until the last of them has ended");
 	tell(hints, "the descriptor hints that the hold is wanted");
 	tell(many_threads, "threads that end while holding pass the lock on");
