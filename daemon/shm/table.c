@@ -174,9 +174,10 @@ int table_take(struct table *t, uint32_t *ret_index)
 		i = i % 64 == 0 && t->used[i / 64] == UINT64_MAX ? i + 64 : i + 1;
 	if (i >= t->max)
 		return -ENOSPC;
-	r = t->chunk_n[i / t->chunk] ? 0 : chunk_allocate(t, i / t->chunk);
+	r = t->chunk_n[i / t->chunk] || (i < t->chunk && t->begun) ? 0 : chunk_allocate(t, i / t->chunk);
 	if (r < 0)
 		return r;
+	t->begun |= i < t->chunk;
 	memset(table_at(t, i), 0, t->record);
 	table_mark(t, i);
 	t->hint = i + 1;

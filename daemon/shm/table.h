@@ -8,7 +8,7 @@
  *  - The file belongs to one session of one daemon: its header names the session, and the inode
  *    that it was made as. A copy, or what another session left, is -ESTALE, never read.
  *  - A chunk is allocated (fallocate) before its first record is handed out, and given back with
- *    its last: a full file system is -ENOSPC here and never a SIGBUS later.
+ *    its last (the first chunk stays): a full file system is -ENOSPC here and never a SIGBUS later.
  *
  * Indices run from 1; 0 means none.
  */
@@ -27,6 +27,7 @@ struct table {
 	uint32_t n, hint;                /* in use; no free one below */
 	uint64_t *used;                  /* a bit per record, in private memory */
 	uint32_t *chunk_n;               /* in use, per chunk */
+	bool begun;                      /* the first chunk is allocated, and stays so */
 };
 
 struct table_spec {
