@@ -252,7 +252,9 @@ static int remote_wait(struct party *p)
 	int r = 0;
 
 	barrier_come_remote(&p->turn, p->no);
-	object_ring(&p->x->h, p->b, p->limit);
+	object_want(p->b);
+	if (barrier_rings(&p->at))
+		object_ring(&p->x->h, p->b, p->limit);
 	for (;;) {
 		barrier_announce(&p->at, &p->turn);
 		if (barrier_look_remote(&p->turn, &p->verdict, &p->serial))
@@ -268,6 +270,8 @@ static int remote_wait(struct party *p)
 		r = nap(p);
 		if (r == AGAIN)
 			return AGAIN;
+		if (barrier_cell_state(BARRIER_LOAD(p->turn.cell)) == BARRIER_COME)
+			object_ring(&p->x->h, p->b, p->limit);   /* nobody has looked yet, though this took long */
 	}
 }
 

@@ -79,10 +79,15 @@ int object_bind(struct dlock *l, const struct limit *limit, struct binding **ret
 	}
 }
 
+void object_want(const struct binding *b)
+{
+	seg_bit_set(b->space->base, SEG_WANT, b->account);
+}
+
 /* A bell that the program has closed is asked for again. */
 void object_ring(struct dlock *l, const struct binding *b, const struct limit *limit)
 {
-	seg_bit_set(b->space->base, SEG_WANT, b->account);
+	object_want(b);
 	if (space_ring(b->space) || attach_lock(limit) < 0)
 		return;
 	if (name_bell(l->name, limit) == 0)

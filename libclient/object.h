@@ -20,7 +20,8 @@ void object_exit(struct dlock *l);
  */
 int object_bind(struct dlock *l, const struct limit *limit, struct binding **ret);
 
-/* The daemon is to look at this client's account. */
+/* The daemon is to look at this client's account: when somebody rings; now. */
+void object_want(const struct binding *b);
 void object_ring(struct dlock *l, const struct binding *b, const struct limit *limit);
 
 /* The limit of a call with a time. Positive errors. */

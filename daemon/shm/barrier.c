@@ -208,6 +208,7 @@ static void begin(struct object *o)
 	struct barrier *b = barrier_of(o);
 
 	loop_timer_init(&b->timer, look, b);
+	loop_timer_init(&b->expected, far_expected, b);
 	loop_defer_init(&b->tell, far_tell, b);
 }
 
@@ -284,6 +285,8 @@ static void word_mend(struct object *o)
 		return;
 	if (!local)
 		rounds_leave(o);
+	else
+		barrier_expect_none(&at);
 	word_store(at.word, (barrier_next(BARRIER_LOAD(at.word), BARRIER_PASSED) & ~BARRIER_L) | (local ? BARRIER_L : 0));
 }
 
@@ -309,10 +312,14 @@ static void ring(struct object *o, struct account *a)
 
 static void adopt(struct object *o)
 {
+	struct barrier_at at = barrier_at(o);
+
 	for (const struct account *a = o->accounts; a; a = a->next)
 		for (uint32_t line = a->slot; line; line = line_next(o, line))
 			line_head(o, line);
 	word_mend(o);
+	if (barrier_of(o)->far)
+		barrier_expect_none(&at);
 	for (struct account *a = o->accounts; a; a = a->next)
 		ring(o, a);
 	if (!barrier_of(o)->far) {
@@ -329,6 +336,7 @@ static void end(struct object *o)
 	if (!barrier_of(o)->timer.fn)
 		return;
 	loop_timer_cancel(loop_of(o), &barrier_of(o)->timer);
+	loop_timer_cancel(loop_of(o), &barrier_of(o)->expected);
 	loop_defer_cancel(loop_of(o), &barrier_of(o)->tell);
 }
 

@@ -43,6 +43,8 @@ struct barrier {
 	nsec_t span;
 	struct loop_timer timer;
 	struct loop_defer tell;          /* some have been told since the last turn: all are woken at once */
+	bool expects;                    /* some of those who have passed since then: they are likely to come again */
+	struct loop_timer expected;      /* ... until then */
 };
 
 struct barrier_account {
@@ -82,6 +84,7 @@ void far_ring(struct object *o, struct account *a);
 void far_leave(struct object *o, struct account *a);
 void far_unused(struct object *o);
 void far_tell(void *object);             /* whoever sleeps looks at its cell */
+void far_expected(void *object);         /* whoever has come is seen, and whoever comes rings */
 
 void parties_init(struct shm *shm);
 void parties_recall(struct shm *shm);   /* after all objects: whose cell is still what the ledger says */

@@ -7,7 +7,9 @@
  *    is none for a cell that has been told;
  *  - a party is told first, then struck out. If the daemon dies in between, the next finds a cell that says otherwise than the
  *    record, and lets that party go;
- *  - whoever has told, or taken over, wakes all.
+ *  - whoever has told, or taken over, wakes all;
+ *  - whoever comes while it is expected does not ring (barrierword.h), so all cells are looked at EXPECT_SPAN after some were told,
+ *    and by a daemon that begins.
  *
  * A line's note has the records of its cells in v[1] to v[4], two in each; made anew after a restart.
  */
@@ -17,6 +19,7 @@
 #include <stdio.h>
 
 #define RETRY_SPAN (100 * NSEC_PER_MSEC)
+#define EXPECT_SPAN NSEC_PER_MSEC        /* some wake-ups of all who were told */
 
 static struct shm *shm_of(const struct object *o)
 {
@@ -41,6 +44,14 @@ static void say(struct shm *shm, enum shm_barrier what, uint32_t barrier, uint32
 	shm->ops.barrier(shm->ops.arg, what, barrier, party);
 }
 
+static void expect(struct barrier *b)
+{
+	struct barrier_at at = barrier_at(&b->o);
+
+	barrier_expect(&at, !b->expects);
+	b->expects = true;
+}
+
 static void retry_soon(struct shm *shm)
 {
 	if (!shm->rounds.retry.queued)
@@ -52,10 +63,24 @@ void far_tell(void *object)
 	struct barrier *b = object;
 	struct barrier_at at = barrier_at(&b->o);
 
-	if (b->far)
-		barrier_told(&at);
-	else
+	if (!b->far) {
 		BARRIER_WAKE(at.word);
+		return;
+	}
+	if (b->expects)
+		loop_timer_set(shm_of(&b->o)->loop, &b->expected, loop_now(shm_of(&b->o)->loop) + EXPECT_SPAN);
+	b->expects = false;
+	barrier_told(&at);
+}
+
+void far_expected(void *object)
+{
+	struct barrier *b = object;
+	struct barrier_at at = barrier_at(&b->o);
+
+	if (barrier_expect_none(&at))
+		for (struct account *a = b->o.accounts; a; a = a->next)
+			far_ring(&b->o, a);
 }
 
 static void told(struct object *o)
@@ -253,6 +278,8 @@ void barrier_verdict(struct shm *shm, uint32_t party, enum barrier_verdict v, bo
 	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
 
 	if (o) {
+		if (v == BARRIER_PASSED || v == BARRIER_VETOED)
+			expect(barrier_of(o));
 		barrier_tell(object_words(o, p->line) + p->cell, p->arrival, v, serial);
 		party_set(s, p->line, p->cell, 0);
 		told(o);

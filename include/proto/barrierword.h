@@ -71,6 +71,15 @@
  *   tell            daemon    COME, TAKEN             TOLD, the verdict; then the word's count goes up, W goes, all are woken
  *   leave           client    TOLD                    FREE                           acquire
  *
+ * Whoever has just passed is likely to come again at once, and the daemon has nothing to say before all of them have. So it counts in
+ * the first note, as it tells them, how many it expects, and they need not ring but for the last. It waits for that for a
+ * moment only, and then looks at all cells by itself.
+ *
+ *   transition      by        first note              to
+ *   expect          daemon    n                       n + 1: one more is told; 1, of the first of many   release
+ *   expected        client    n > 0                   n - 1, after its cell says COME: it rings if that is 0, or n was   acquire, release
+ *   expect no more  daemon    n                       0; then it looks at all cells  acquire, release
+ *
  * A daemon that dies takes up what it finds: TAKEN that its ledger knows nothing of is COME; an arrival of which the ledger knows,
  * and the cell another, has been told.
  */
@@ -413,6 +422,16 @@ static inline void barrier_come_remote(struct barrier_turn *t, bool no)
 	BARRIER_STORE(t->cell, barrier_cell(BARRIER_COME, t->round) | (no ? BARRIER_CELL_NO : 0));
 }
 
+/* After that: is the client to ring? */
+static inline bool barrier_rings(const struct barrier_at *b)
+{
+	uint64_t n = BARRIER_LOAD(&b->notes[0]);
+
+	while (n && !BARRIER_CAS(&b->notes[0], &n, n - 1))
+		;
+	return n <= 1;
+}
+
 /* Has it been told? Then it is to leave. */
 static inline bool barrier_look_remote(struct barrier_turn *t, enum barrier_verdict *ret, bool *ret_serial)
 {
@@ -473,6 +492,25 @@ static inline void barrier_tell(uint64_t *cell, uint64_t arrival, enum barrier_v
 		    barrier_cell_round(c) != arrival)
 			return;
 	} while (!BARRIER_CAS(cell, &c, barrier_cell_told(c, barrier_verdict_for(c, v), serial)));
+}
+
+/* The daemon, before it tells one that it has passed: it is likely to come again. */
+static inline void barrier_expect(const struct barrier_at *b, bool first)
+{
+	uint64_t n = BARRIER_LOAD(&b->notes[0]);
+
+	while (!BARRIER_CAS(&b->notes[0], &n, first ? 1 : n + 1))
+		;
+}
+
+/* Nobody is waited for any more: whoever comes from now on rings, and whoever has come is seen by who looks now. false: nobody was. */
+static inline bool barrier_expect_none(const struct barrier_at *b)
+{
+	uint64_t n = BARRIER_LOAD(&b->notes[0]);
+
+	while (n && !BARRIER_CAS(&b->notes[0], &n, 0))
+		;
+	return n;
 }
 
 /* The daemon, after it has told some: whoever sleeps looks at its cell. */
