@@ -45,19 +45,11 @@ static int parties_agree(struct barrier *x, uint32_t parties)
 	return 0;
 }
 
-static int arrive(struct barriers *b, const struct core_event *ev, struct step *s)
+static int arrive_one(struct barriers *b, struct barrier *x, const struct core_event *ev, struct step *s)
 {
-	uint32_t handle;
-
-	if (!ev->barrier.parties)
-		return -CORE_EINVAL;
-	int r = barrier_make(b, ev, &handle);
-	if (r < 0)
-		return r;
-	struct barrier *x = barrier_at(b, handle);
 	if (party_find(b, x, ev->barrier.party))
 		return -CORE_EALREADY;
-	r = parties_agree(x, ev->barrier.parties);
+	int r = parties_agree(x, ev->barrier.parties);
 	if (r < 0)
 		return r;
 
@@ -71,8 +63,24 @@ static int arrive(struct barriers *b, const struct core_event *ev, struct step *
 	a->barrier.order = order;
 	a->barrier.yes = ev->barrier.yes;
 	x->number = order;
-	state_say(b, x, s);
+	x->say = true;
 	return 0;
+}
+
+static int arrive(struct barriers *b, const struct core_event *ev, struct step *s)
+{
+	uint32_t handle;
+
+	if (!ev->barrier.parties)
+		return -CORE_EINVAL;
+	int r = barrier_make(b, ev, &handle);
+	if (r < 0)
+		return r;
+	struct barrier *x = barrier_at(b, handle);
+	r = arrive_one(b, x, ev, s);
+	if (x->say && !ev->barrier.further)
+		due_put(b, x);
+	return r;
 }
 
 static int withdraw(struct barriers *b, const struct core_event *ev, struct step *s)

@@ -241,6 +241,7 @@ struct core_event {
 			uint64_t party;          /* ARRIVE, WITHDRAW, ADOPT_PARTY: the caller's name for it */
 			uint64_t order;          /* ADOPT_PARTY, as the ledger knows it; they come in this order */
 			bool yes;                /* ARRIVE, ADOPT_PARTY: its vote */
+			bool further;            /* ARRIVE: another one follows, with which they are all told to the master */
 			const struct core_barrier *record; /* ADOPT_BARRIER, as the ledger knows it */
 		} barrier;
 		struct {

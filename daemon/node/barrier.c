@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Barriers among nodes: what the parties of this node want becomes events of the core, and its answers go to them. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../log.h"
@@ -9,14 +10,49 @@
 
 _Static_assert(ROUNDS_KEY_MAX <= CORE_KEY_MAX, "a key fits");
 
+void node_arrive(void *arg)
+{
+	struct node *n = arg;
+	unsigned count = n->n_arrivals;
+
+	n->n_arrivals = 0;
+	for (unsigned i = 0; i < count; i++) {
+		struct node_arrival a = n->arrivals[i];
+
+		node_give(n, (struct node_event){ .kind = CORE_EV_ARRIVE, .ref = a.barrier, .party = a.party,
+						  .further = i + 1 < count && n->arrivals[i + 1].barrier == a.barrier });
+	}
+}
+
+static bool arrival_put(struct node *n, uint32_t barrier, uint32_t party)
+{
+	if (n->n_arrivals == n->arrivals_cap) {
+		unsigned cap = n->arrivals_cap ? n->arrivals_cap * 2 : 64;
+		struct node_arrival *v = realloc(n->arrivals, cap * sizeof *v);
+
+		if (!v)
+			return false;
+		n->arrivals = v;
+		n->arrivals_cap = cap;
+	}
+	n->arrivals[n->n_arrivals++] = (struct node_arrival){ barrier, party };
+	loop_defer(n->loop, &n->arrive);
+	return true;
+}
+
+/* Arrivals can wait until the end of the turn, if whatever follows is told after them. */
 void node_barrier(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party)
 {
+	struct node *n = arg;
 	static const enum core_event_kind kinds[] = {
 		[SHM_ARRIVE] = CORE_EV_ARRIVE, [SHM_WITHDRAW] = CORE_EV_WITHDRAW,
 		[SHM_RESET] = CORE_EV_RESET, [SHM_CLOSE] = CORE_EV_CLOSE,
 	};
 
-	node_give(arg, (struct node_event){ .kind = kinds[what], .ref = barrier, .party = party });
+	if (what == SHM_ARRIVE && arrival_put(n, barrier, party))
+		return;
+	node_arrive(n);
+	node_give(n, (struct node_event){ .kind = kinds[what], .ref = barrier, .party = party });
 }
 
 bool of_a_barrier(enum core_event_kind kind)
@@ -68,6 +104,7 @@ void event_of_barrier(struct node *n, const struct node_event *q, struct core_ev
 		ret->barrier.party = q->party;
 		ret->barrier.order = rounds_party(r, q->party)->order;
 		ret->barrier.yes = rounds_party(r, q->party)->yes;
+		ret->barrier.further = q->further;
 	}
 	if (q->kind == CORE_EV_ADOPT_BARRIER) {
 		record = record_from(rounds_state(&n->shm, q->ref));

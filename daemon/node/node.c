@@ -144,6 +144,7 @@ static int open_shm(struct node *n, const struct node_options *o)
 		config.deadline_ticks = PAGE_FAR_TICKS;
 	}
 	apply_burst(n);
+	loop_defer_init(&n->arrive, node_arrive, n);
 	r = shm_init(&n->shm, n->loop, &config, &n->boot.id, n->boot.fresh, &ops);
 
 	/* What a ledger of this session lacks is as lost as if it were not there at all. */
@@ -228,6 +229,8 @@ void node_close(struct node *n)
 	loop_unwatch(n->links_watch);
 	links_close(n->links);
 	shm_done(&n->shm);
+	if (n->loop)
+		loop_defer_cancel(n->loop, &n->arrive);
 	node_things_done(n);
 	core_free(n->core);
 	cluster_close(n);
@@ -236,6 +239,7 @@ void node_close(struct node *n)
 	free(n->refs);
 	free(n->ref_used);
 	free(n->queue);
+	free(n->arrivals);
 	if (n->ledger_fd >= 0)
 		close(n->ledger_fd);
 	if (n->rundir_fd >= 0)

@@ -65,6 +65,7 @@ struct node_event {
 	bool ranks;                      /* CHANGE: of nothing but the priority */
 	bool off;                        /* DRAIN, OBSERVE */
 	uint32_t party;                  /* of the barrier `ref`; both are numbers of rounds.h */
+	bool further;                    /* ARRIVE: another one at this barrier follows at once */
 	/* STORE: what came of it, in one block of memory */
 	uint32_t op;
 	int error;
@@ -79,6 +80,10 @@ struct node_event {
 struct node_name {
 	struct space *space;
 	uint32_t slot;
+};
+
+struct node_arrival {
+	uint32_t barrier, party;
 };
 
 struct node {
@@ -109,6 +114,9 @@ struct node {
 	struct node_event *queue;        /* a ring; grows with what one step of the core brings about */
 	unsigned queue_cap, head, count;
 	bool stepping, closing;
+	struct node_arrival *arrivals;   /* to barriers, of this turn: told at its end, those to one barrier together */
+	unsigned n_arrivals, arrivals_cap;
+	struct loop_defer arrive;
 	bool open;
 
 	struct node_name *busy;          /* names whose former number the core has not forgotten: to be asked for again */
@@ -162,6 +170,7 @@ void node_lapse(struct node *n);         /* the session has ended: shm and numbe
 
 /* barrier.c */
 void node_barrier(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t party);
+void node_arrive(void *arg);             /* the core hears of those who have come in this turn */
 bool of_a_barrier(enum core_event_kind kind);
 void event_of_barrier(struct node *n, const struct node_event *q, struct core_event *ret);
 int node_barriers_adopt(struct node *n); /* before the core starts. -ENOMEM */

@@ -332,6 +332,15 @@ void barriers_adopt(struct sim *s, struct node *n, bool ledger)
 
 /* --- Dealings with the daemon --- */
 
+/* Does another one come to the same barrier next? */
+static bool further(const struct sim *s, struct node *n, const struct party *p)
+{
+	for (const struct party *next = p + 1; next < n->party + PARTIES_MAX; next++)
+		if (next->id && !row_find(n, next->id))
+			return !next->out_at && next->barrier == p->barrier && n->rows_n + 1 < ROWS_MAX && !s->verdict[0];
+	return false;
+}
+
 static bool arrive(struct sim *s, struct node *n, struct party *p)
 {
 	struct core_event ev = event_of(s, CORE_EV_ARRIVE, p->barrier);
@@ -342,6 +351,7 @@ static bool arrive(struct sim *s, struct node *n, struct party *p)
 	ev.barrier.party = id;
 	ev.barrier.parties = p->parties;
 	ev.barrier.yes = p->yes;
+	ev.barrier.further = further(s, n, p);
 	node_give(s, n, &ev);
 	if (n->core && n->result == -EINVAL) {
 		s->counts->mismatches++;
