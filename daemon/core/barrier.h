@@ -16,6 +16,16 @@
  *
  *   of a master:  forming --all there, or one wants out or is gone--> announced --all are TOLD--> forming, the next
  *
+ * Most rounds are like the one before. So a verdict that all passed gives places in the next round: each node as many as it had
+ * in this one, together just as many as there should be. Whoever comes and finds a place is IN at once: that is in the ledger
+ * before it is said, and nobody needs to be asked. As long as a node has places left it may be IN with more than the master
+ * knows of; so nothing is decided then, neither "passed" nor "broken": the master first says that the places are not good
+ * any more, and waits until each has confirmed that. It does so when somebody has come who has no place, wants
+ * out, or is gone. Places are in memory only: a daemon that is started anew has none, and says so. They end with the
+ * reign, and a session that ends with places left breaks the round, since some of its parties may have been in it.
+ *
+ *   of a member:  OUT, places in r --somebody comes--> IN r, with as many as have come, up to the places
+ *
  * GO is said only when every live member of the round has its verdict in the ledger. So as long as one of them
  * has none, nobody has acted on it; and as soon as one has acted, all have it, and every later master completes
  * just that verdict. A round in which a member says it is, and of which nobody has a verdict, has none: a later
@@ -61,6 +71,8 @@ struct barrier {
 	struct core_barrier rec;         /* as in the ledger, or to be written next */
 	uint64_t number;                 /* of the present statement */
 	uint64_t ask_number, reset_number; /* of what is asked; 0: nothing */
+	uint64_t places;                 /* in this round, for so many as come; 0: in none. Of this daemon's memory only */
+	uint32_t places_n;
 	name_t name;
 	core_ref_t ref;
 	uint32_t next, prev;             /* of all */
@@ -89,12 +101,13 @@ struct barrier_claim {
 	uint32_t held, in, yes;          /* have come; of those, are in `round`; the first that voted yes */
 	uint32_t limit;
 	uint32_t enrolled;               /* so many shall be in the round that is forming */
+	uint32_t places;                 /* and so many may be without being told, as far as is known; 0: none any more */
 	uint32_t said;                   /* so many ENROL has named, since the last statement */
 	uint16_t peer;
 	uint16_t conn;                   /* the connection in which it was last stated */
 	uint8_t state;                   /* enum core_barrier_state */
 	bool wants_out;
-	bool said_enrol, said_announce, said_go; /* since the last statement */
+	bool said_enrol, said_void, said_announce, said_go; /* since the last statement */
 	uint64_t said_round;             /* in ENROL */
 };
 
@@ -106,6 +119,7 @@ struct barrier_round {
 	uint32_t claims;
 	uint32_t limit;
 	uint64_t round;                  /* forming or announced; 0: neither */
+	uint64_t next;                   /* announced: the round in which those of it have places; 0: nobody has */
 	uint64_t was;                    /* the round of an earlier reign whose parties `round` took over */
 	uint64_t dead;                   /* a round of an earlier reign, of which somebody has gone */
 	struct core_verdict verdict;     /* announced */
@@ -113,6 +127,8 @@ struct barrier_round {
 	bool announced;
 	bool known;                      /* all have synced, and what they said of earlier reigns is settled */
 	bool breaks;                     /* somebody of `round` has gone */
+	bool voids;                      /* the places in it are not good any more */
+	bool lost;                       /* a session with places in it has ended: some of it may have been in it */
 	bool ready, idle;
 };
 

@@ -4,18 +4,6 @@
 
 #include "member.h"
 
-/* The order of the k-th of those who wait. 0: there are not so many. */
-static uint64_t order_of(const struct barriers *b, const struct barrier *x, uint32_t k)
-{
-	for (const struct barrier_party *p = party_at(b, x->parties); p; p = party_at(b, p->next)) {
-		if (p->settled || (x->rec.ask_round && p->order <= x->rec.ask_upto))
-			continue;
-		if (!--k)
-			return p->order;
-	}
-	return 0;
-}
-
 /* The round that we were in has come to nothing, and nobody can have had a verdict of it. */
 static void put_out(struct barriers *b, struct barrier *x, struct step *s)
 {
@@ -26,12 +14,25 @@ static void put_out(struct barriers *b, struct barrier *x, struct step *s)
 	state_say_anew(b, x, s);
 }
 
+/* Places are not good any more, but those that are taken. Whoever is about to be OUT says so then. */
+static void take_void(struct barriers *b, struct barrier *x, struct step *s)
+{
+	x->places = 0;
+	if (x->rec.state != CORE_BARRIER_TOLD)
+		state_say(b, x, s);
+}
+
 static void take_enrol(struct barriers *b, struct barrier *x, const struct msg *m, struct step *s)
 {
 	bool same = x->rec.state == CORE_BARRIER_IN && x->rec.now.round == m->stamp;
 
+	if (m->flags & MSG_FLAG_PLACES) {
+		take_void(b, x, s);
+		return;
+	}
 	if (x->number != m->number || x->rec.state == CORE_BARRIER_TOLD)
 		return;
+	x->places = 0;
 	if (!same && x->rec.state == CORE_BARRIER_IN && (!m->stamp || census(b, x).wants_out)) {
 		put_out(b, x, s);
 		return;
@@ -53,6 +54,8 @@ static void take_announce(struct barriers *b, struct barrier *x, const struct ms
 {
 	if (x->rec.state == CORE_BARRIER_IN && x->rec.now.round == m->stamp) {
 		x->rec.state = CORE_BARRIER_TOLD;
+		x->places = m->number;
+		x->places_n = census(b, x).in;
 		x->rec.now = verdict_of(m);
 		record_write(b, x, s);
 	}

@@ -41,6 +41,7 @@ static int parties_agree(struct barrier *x, uint32_t parties)
 	if (x->parties || x->rec.state != CORE_BARRIER_OUT || x->reset_number)
 		return -CORE_EINVAL;
 	x->rec.parties = parties;
+	x->places = 0;
 	x->write = true;
 	return 0;
 }
@@ -128,7 +129,8 @@ static int reset(struct barriers *b, const struct core_event *ev, struct step *s
 	return 0;
 }
 
-static int close_barrier(struct barriers *b, const struct core_event *ev)
+/* Whoever has places left says that nobody will take them. */
+static int close_barrier(struct barriers *b, const struct core_event *ev, struct step *s)
 {
 	uint32_t handle = barrier_find(b, ev->barrier.key, ev->barrier.key_len);
 	struct barrier *x = handle ? barrier_at(b, handle) : NULL;
@@ -137,6 +139,10 @@ static int close_barrier(struct barriers *b, const struct core_event *ev)
 		return -CORE_ENOENT;
 	if (x->parties || x->reset_number || x->due || x->rec.state != CORE_BARRIER_OUT)
 		return -CORE_EBUSY;
+	if (places_good(b, x)) {
+		x->places = 0;
+		state_say_anew(b, x, s);
+	}
 	barrier_drop(b, handle);
 	return 0;
 }
@@ -159,5 +165,5 @@ int barriers_event(struct barriers *b, const struct core_event *ev, struct step 
 	if (ev->kind == CORE_EV_RESET)
 		return reset(b, ev, s);
 	core_assert(ev->kind == CORE_EV_CLOSE);
-	return close_barrier(b, ev);
+	return close_barrier(b, ev, s);
 }

@@ -41,6 +41,12 @@ void settle_error(struct barriers *b, struct barrier *x, uint64_t from, uint64_t
 /* Whoever wants out and is in no round may go. */
 void settle_out(struct barriers *b, struct barrier *x);
 
+/* Has it places in a round of the present reign? */
+bool places_good(const struct barriers *b, const struct barrier *x);
+
+/* The order of the k-th of those who wait. 0: there are not so many. */
+uint64_t order_of(const struct barriers *b, const struct barrier *x, uint32_t k);
+
 /* All that this node has of it. If there is no master yet, or no way to it, the sync will tell. */
 void state_say(const struct barriers *b, const struct barrier *x, struct step *s);
 void state_say_anew(struct barriers *b, struct barrier *x, struct step *s);

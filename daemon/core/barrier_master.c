@@ -173,6 +173,16 @@ static void verdict_found(struct barrier_round *r, const struct core_verdict *v)
 	r->verdict = *v;
 }
 
+/*
+ * Who stands after the round whose verdict gave it places says whether it has them yet. Before, that verdict may be on
+ * its way to it.
+ */
+static void places_heard(const struct barrier_round *r, struct barrier_claim *c, bool yes)
+{
+	if (!yes && (c->state == CORE_BARRIER_OUT || (c->state == CORE_BARRIER_IN && !r->announced)))
+		c->places = 0;
+}
+
 static void take_arrive(struct barriers *b, struct barrier_round *r, unsigned peer, const struct msg *m)
 {
 	uint32_t handle = claim_find(b, r, peer);
@@ -197,7 +207,8 @@ static void take_arrive(struct barriers *b, struct barrier_round *r, unsigned pe
 	c->state = m->flags & MSG_FLAG_TOLD ? CORE_BARRIER_TOLD : m->flags & MSG_FLAG_IN ? CORE_BARRIER_IN : CORE_BARRIER_OUT;
 	c->by = c->state == CORE_BARRIER_IN ? m->seen : 0;
 	c->wants_out = m->flags & MSG_FLAG_BREAK;
-	c->said_enrol = c->said_announce = c->said_go = false;
+	c->said_enrol = c->said_void = c->said_announce = c->said_go = false;
+	places_heard(r, c, m->flags & MSG_FLAG_PLACES);
 	if (c->state == CORE_BARRIER_TOLD) {
 		struct core_verdict v = verdict_of(m);
 		verdict_found(r, &v);
@@ -280,7 +291,12 @@ bool barriers_ended(struct barriers *b, struct peer *p)
 {
 	if (!b || !p->barriers)
 		return false;
-	arrival_drop(b, round_of(b, arrival_of(b, p->barriers)->name), p->barriers);
+	struct barrier_claim *c = arrival_of(b, p->barriers);
+	struct barrier_round *r = round_of(b, c->name);
+
+	if (c->places && !r->announced)
+		r->lost = true;
+	arrival_drop(b, r, p->barriers);
 	return true;
 }
 

@@ -11,6 +11,7 @@
 #include "barrier_int.h"
 
 #include "member.h"
+#include "range.h"
 
 /* At most so many results are handed over in one piece of work. */
 #define HAND_OVER 4
@@ -171,6 +172,17 @@ void settle_out(struct barriers *b, struct barrier *x)
 	}
 }
 
+uint64_t order_of(const struct barriers *b, const struct barrier *x, uint32_t k)
+{
+	for (const struct barrier_party *p = party_at(b, x->parties); p; p = party_at(b, p->next)) {
+		if (p->settled || (x->rec.ask_round && p->order <= x->rec.ask_upto))
+			continue;
+		if (!--k)
+			return p->order;
+	}
+	return 0;
+}
+
 /* --- What is said --- */
 
 static struct msg msg_of(const struct barriers *b, const struct barrier *x, enum msg_kind kind)
@@ -184,6 +196,30 @@ static struct msg msg_of(const struct barriers *b, const struct barrier *x, enum
 static bool can_tell(const struct barriers *b, const struct barrier *x)
 {
 	return b->member->told & shard_bit(shard_of_barrier(b, x));
+}
+
+bool places_good(const struct barriers *b, const struct barrier *x)
+{
+	return x->places && token_epoch(x->places) == b->member->epoch[shard_of_barrier(b, x)];
+}
+
+/* Whoever has come and finds a place is in the round. */
+static void places_take(struct barriers *b, struct barrier *x, struct step *s)
+{
+	struct census c = census(b, x);
+	bool in = x->rec.state == CORE_BARRIER_IN && x->rec.now.round == x->places;
+	uint32_t k = (uint32_t)min_u64(c.held, x->places_n);
+
+#ifdef CORE_BREAK_BARRIER_MORE
+	k = c.held;
+#endif
+	if (!places_good(b, x) || b->leaving || !(x->rec.state == CORE_BARRIER_OUT || in) || k <= c.in)
+		return;
+	x->rec.state = CORE_BARRIER_IN;
+	x->rec.now = (struct core_verdict){ .round = x->places };
+	x->rec.upto = order_of(b, x, k);
+	x->rec.by = b->member->master[shard_of_barrier(b, x)].session;
+	record_write(b, x, s);
 }
 
 void state_say(const struct barriers *b, const struct barrier *x, struct step *s)
@@ -208,6 +244,7 @@ void state_say(const struct barriers *b, const struct barrier *x, struct step *s
 		m.seen = x->rec.now.serial;
 		m.flags = MSG_FLAG_TOLD | verdict_flags(&x->rec.now);
 	}
+	m.flags |= places_good(b, x) ? MSG_FLAG_PLACES : 0;
 	step_send(s, &m);
 }
 
@@ -284,7 +321,7 @@ int barriers_sync(struct barriers *b, struct step *s)
 		if (r < 0)
 			return r;
 		past_say(b, x, s);
-		if (x->rec.state != CORE_BARRIER_OUT || census(b, x).held)
+		if (x->rec.state != CORE_BARRIER_OUT || census(b, x).held || places_good(b, x))
 			state_say(b, x, s);
 		ask_say(b, x, x->ask_number, false, s);
 		ask_say(b, x, x->reset_number, true, s);
@@ -308,6 +345,7 @@ static void orphan(struct barriers *b, struct barrier *x)
 
 	if (x->answered)
 		ask_end(x);
+	x->places = 0;
 
 #ifdef CORE_BREAK_BARRIER_CARRY
 	rec->state = x->going ? rec->state : CORE_BARRIER_OUT;
@@ -346,6 +384,7 @@ static void send_away(struct barriers *b, struct barrier *x)
 	uint64_t stay = x->rec.state != CORE_BARRIER_OUT ? x->rec.upto : x->rec.ask_round ? x->rec.ask_upto : 0;
 
 	settle_error(b, x, stay, UINT64_MAX, -CORE_ESHUTDOWN);
+	x->places = 0;
 	x->number = ++b->number;
 	x->say = true;
 	due_put(b, x);
@@ -449,12 +488,13 @@ bool barriers_member_work(struct barriers *b, struct step *s)
 		x->rec.now = (struct core_verdict){ 0 };
 		record_write(b, x, s);
 		x->number = ++b->number;
-		x->say = true;
+		x->say = census(b, x).held || !places_good(b, x);        /* the master thinks so, too */
 	} else if (x->write) {
 		record_write(b, x, s);
 	}
 	if (x->say) {
 		x->say = false;
+		places_take(b, x, s);
 		state_say(b, x, s);
 	}
 	return true;

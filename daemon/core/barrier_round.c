@@ -28,6 +28,7 @@ static void decide(struct barrier_round *r, const struct core_verdict *v)
 	r->verdict = *v;
 	r->verdict.round = r->round;
 	r->breaks = false;
+	r->next = 0;
 }
 
 /*
@@ -76,11 +77,56 @@ static bool round_drive(struct barriers *b, struct barrier_round *r)
 		return false;
 	if (r->round > r->last.round)
 		r->last = r->verdict;
-	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next)) {
 		c->enrolled = 0;
+		if (!r->next)
+			c->places = 0;
+	}
 	r->announced = r->breaks = false;
-	r->round = r->was = 0;
+	r->round = r->next;
+	r->was = r->next = 0;
 	return true;
+}
+
+static uint64_t round_number(struct barriers *b, const struct barrier_round *r)
+{
+	unsigned shard = names_at(&b->names, r->name)->shard;
+
+	return token_make(b->master->shard[shard].epoch, ++b->shard[shard].count);
+}
+
+/* All pass. If nobody else waits, the next round is likely to have the same parties. */
+static void pass(struct barriers *b, struct barrier_round *r, const struct core_verdict *v)
+{
+	bool alike = true;
+
+	decide(r, v);
+	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+		alike &= c->held == c->enrolled;
+	if (!alike)
+		return;
+	r->next = round_number(b, r);
+	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+		c->places = c->enrolled;
+}
+
+/* May it be in the round with more than it has said? */
+static bool places_left(const struct barrier_round *r, const struct barrier_claim *c)
+{
+	bool in = c->state == CORE_BARRIER_IN && c->round == r->round;
+
+#ifdef CORE_BREAK_BARRIER_PLACES
+	return false;
+#endif
+	return c->places > (in ? c->in : 0);
+}
+
+static bool any_places_left(const struct barriers *b, const struct barrier_round *r)
+{
+	for (const struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+		if (places_left(r, c))
+			return true;
+	return false;
 }
 
 static bool confirmed(const struct barrier_round *r, const struct barrier_claim *c)
@@ -123,13 +169,22 @@ static uint64_t enrol(struct barriers *b, struct barrier_round *r)
 	return sum;
 }
 
+/* Some are in the round that do not fit, since they had places: it goes on as another one, of those who do. */
+static bool too_many(const struct barriers *b, const struct barrier_round *r)
+{
+	for (const struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+		if (c->state == CORE_BARRIER_IN && c->round == r->round && c->in > c->enrolled)
+			return true;
+	return false;
+}
+
 /* A reset is of all who had come before it, so it waits for those whose confirmation is under way. */
 static bool settling(const struct barriers *b, const struct barrier_round *r)
 {
 	bool any = false;
 
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
-		any |= c->enrolled && !confirmed(r, c);
+		any |= (c->enrolled && !confirmed(r, c)) || places_left(r, c);
 	return any && !r->announced;
 }
 
@@ -146,23 +201,50 @@ static bool breaks(const struct barriers *b, const struct barrier_round *r)
 	return any || (reset && in && !settling(b, r));
 }
 
+/* Something else comes of the round than that those who have places take them. */
+static bool places_end(const struct barriers *b, const struct barrier_round *r)
+{
+	for (const struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next)) {
+		bool in = c->state == CORE_BARRIER_IN && c->round == r->round;
+
+		if (c->reset_number || (in ? c->in > c->places || c->held > c->in : c->state == CORE_BARRIER_IN) ||
+		    (c->state == CORE_BARRIER_OUT && c->held))
+			return true;
+	}
+	return r->breaks || breaks(b, r);
+}
+
+/* If nobody else is in the round whose places were lost there is no such round; else it breaks. */
+static void lost_settle(struct barriers *b, struct barrier_round *r)
+{
+	if (!r->lost)
+		return;
+	r->lost = false;
+	for (const struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+		r->breaks |= c->state == CORE_BARRIER_IN && c->round == r->round;
+	if (!r->breaks)
+		r->round = 0;
+}
+
 /* The parties of the forming round, and its verdict if there is one by now. */
 static void round_form(struct barriers *b, struct barrier_round *r)
 {
-	unsigned shard = names_at(&b->names, r->name)->shard;
 	struct core_verdict v = { .passed = true, .yes = true };
-	bool all = true;
+	bool all = !any_places_left(b, r);
 
-	if (r->round && breaks(b, r)) {
+	lost_settle(b, r);
+	r->voids = !all && places_end(b, r);
+	if (all && r->round && breaks(b, r)) {
 		decide(r, &(struct core_verdict){ 0 });
 		return;
 	}
-	r->breaks = false;
+	r->breaks &= !all;
 	limit_settle(b, r);
 	uint64_t sum = enrol(b, r);
-	if (sum && !r->round)
-		r->round = token_make(b->master->shard[shard].epoch, ++b->shard[shard].count);
+	if (sum && (!r->round || (all && too_many(b, r))))
+		r->round = round_number(b, r);
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next)) {
+		all &= c->enrolled || c->state != CORE_BARRIER_IN || c->round != r->round;
 		if (!c->enrolled)
 			continue;
 		all &= confirmed(r, c);
@@ -170,7 +252,7 @@ static void round_form(struct barriers *b, struct barrier_round *r)
 		v.serial = b->peers->v[c->peer].id.session;
 	}
 	if (sum && sum == r->limit && all)
-		decide(r, &v);
+		pass(b, r, &v);
 }
 
 /* --- Saying --- */
@@ -226,6 +308,7 @@ static bool say_one(struct barriers *b, struct barrier_round *r, struct barrier_
 	}
 	if (r->announced && c->state == CORE_BARRIER_IN && c->round == r->round && !c->said_announce) {
 		m.kind = MSG_ANNOUNCE;
+		m.number = r->next;
 		c->said_announce = true;
 		say_verdict(b, r, c, &r->verdict, &m, s);
 		return true;
@@ -241,7 +324,15 @@ static bool say_one(struct barriers *b, struct barrier_round *r, struct barrier_
 		say(b, r, c, &m, s);
 		return true;
 	}
-	if (r->announced || c->state == CORE_BARRIER_TOLD)
+	if (r->announced || (c->state == CORE_BARRIER_TOLD && !c->said_go))
+		return false;
+	if (r->voids && places_left(r, c) && !c->said_void) {
+		m = (struct msg){ .kind = MSG_ENROL, .flags = MSG_FLAG_PLACES };
+		c->said_void = true;
+		say(b, r, c, &m, s);
+		return true;
+	}
+	if (c->state == CORE_BARRIER_TOLD)
 		return false;
 	if (c->held && c->limit != r->limit) {
 		m = (struct msg){ .kind = MSG_ANSWER, .number = c->number, .error = -CORE_EINVAL };
@@ -250,6 +341,9 @@ static bool say_one(struct barriers *b, struct barrier_round *r, struct barrier_
 		return true;
 	}
 	bool wrong = c->enrolled ? !confirmed(r, c) : c->state == CORE_BARRIER_IN;
+
+	if (c->state == CORE_BARRIER_IN && c->round == r->round && c->in > c->enrolled)
+		return false;            /* too many, as soon as nobody has places left */
 	if (!wrong || (c->said_enrol && c->said == c->enrolled && c->said_round == r->round))
 		return false;
 	m.kind = MSG_ENROL;
@@ -265,7 +359,7 @@ static bool say_one(struct barriers *b, struct barrier_round *r, struct barrier_
 /* Nothing here, and nothing asked. */
 static bool claim_idle(const struct barrier_claim *c)
 {
-	return c->state == CORE_BARRIER_OUT && !c->held && !c->enrolled && !c->ask && !c->reset_number;
+	return c->state == CORE_BARRIER_OUT && !c->held && !c->enrolled && !c->places && !c->ask && !c->reset_number;
 }
 
 static bool claims_sweep(struct barriers *b, struct barrier_round *r)

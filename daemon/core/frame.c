@@ -32,7 +32,7 @@ static const uint16_t fields_of[] = {
 	[MSG_LIMIT] = NUMBER | STAMP | HELD | LIMIT | KEY,
 	[MSG_ARRIVE] = NUMBER | STAMP | SEEN | USED | HELD | WANTED | LIMIT | KEY,
 	[MSG_ENROL] = NUMBER | STAMP | HELD | KEY,
-	[MSG_ANNOUNCE] = STAMP | SEEN | KEY,
+	[MSG_ANNOUNCE] = NUMBER | STAMP | SEEN | KEY,
 	[MSG_GO] = STAMP | KEY,
 	[MSG_ASK] = NUMBER | STAMP | KEY,
 	[MSG_ANSWER] = NUMBER | STAMP | SEEN | ERROR | KEY,
@@ -52,7 +52,8 @@ static const uint16_t flags_of[] = {
 	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
 	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT,
 	[MSG_LIMIT] = 0,
-	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PLACES | MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_ENROL] = MSG_FLAG_PLACES,
 	[MSG_ANNOUNCE] = MSG_FLAG_PASSED | MSG_FLAG_YES,
 	[MSG_ASK] = MSG_FLAG_RESET,
 	[MSG_ANSWER] = MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_RESET,
@@ -205,8 +206,9 @@ static bool barrier_sensible(const struct msg *m)
 		return m->limit && m->used <= m->held && m->wanted <= m->held && !(in && told) && (in || told) == (m->stamp != 0) &&
 		       (in || told || !m->wanted) && (in || !(m->flags & MSG_FLAG_BREAK)) && (told || !verdict);
 	case MSG_ENROL:
-		return (m->held != 0) == (m->stamp != 0);
+		return (m->held != 0) == (m->stamp != 0) && !(m->held && m->flags & MSG_FLAG_PLACES);
 	case MSG_ANNOUNCE:
+		return m->stamp && (!m->number || (m->number > m->stamp && m->flags & MSG_FLAG_PASSED));
 	case MSG_GO:
 	case MSG_PAST:
 		return m->stamp;

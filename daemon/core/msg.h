@@ -20,9 +20,12 @@
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   ARRIVE    member -> master   of a barrier of `limit` parties: `held` have come here, the first `used` of them voted
  *                                yes; the first `wanted` are in round `stamp`, by the session `seen` (flag IN; BREAK: one
- *                                of them wants out), or are told its verdict (flags TOLD, PASSED, YES; serial `seen`)
- *   ENROL     master -> member   of arrival `number`, the first `held` are in round `stamp`; 0: none is in any
- *   ANNOUNCE  master -> member   this is the verdict of round `stamp`; write it down, and say so
+ *                                of them wants out), or are told its verdict (flags TOLD, PASSED, YES; serial `seen`);
+ *                                PLACES: this node has places in the next round
+ *   ENROL     master -> member   of arrival `number`, the first `held` are in round `stamp`; 0: none is in any. Or, flag PLACES:
+ *                                places are not good any more
+ *   ANNOUNCE  master -> member   this is the verdict of round `stamp`; write it down, and say so. As many as were in it have
+ *                                places in round `number`; 0: nobody has
  *   GO        master -> member   all have written it down
  *   ASK       member -> master   what became of round `stamp`? Or, flag RESET: break the one that is forming
  *   ANSWER    master -> member   to ASK `number`; or arrival `number` cannot be: `error`
@@ -78,7 +81,7 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 	X(LAST, 1)        /* SYNC: that was all */                                             \
 	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
 	X(IN, 0x8000)     /* of barriers, as said above; some bits are another's in other kinds */ \
-	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PASSED, 128) X(YES, 256) X(RESET, 512)              \
+	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PLACES, 1024) X(PASSED, 128) X(YES, 256) X(RESET, 512) \
 	X(FIRST, 16)      /* SYNC: all of the shard follows; HANDOVER: the marks follow */     \
 	X(LOST, 4)        /* GRANT, MARK: a former holder died, or was lost */                 \
 	X(TRY, 8)         /* statement: now or never. REVOKE: only if it is idle */            \

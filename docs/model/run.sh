@@ -116,6 +116,12 @@ broken barrier long ROUND 'a frame of another round is taken' -DREIGNS=2
 broken barrier long TOTALS 'what is said again is added' -DREIGNS=2
 
 right enrol quick 'whoever acts on "passed" has only parties that know; two reigns'
+places='-DP=3 -DPLACES=3 -DENDS=0 -DROUNDS=2'
+right enrol quick 'two of three have places, and nobody leaves; two reigns' $places -DPATIENT
+right enrol long 'the same, whoever leaves; one reign' $places -DREIGNS=1
+right enrol long 'the parties have places; two reigns' -DPLACES=3
+broken enrol quick PLACES 'a round is decided while somebody has a place left in it' $places -DPATIENT
+broken enrol long FIT 'who does not fit is put out of a round that is still formed' $places -DREIGNS=1
 broken enrol quick CONFIRM 'a party is counted that has not confirmed'
 broken enrol quick LEAVE 'a party that is in leaves by itself'
 broken enrol quick DRIVE 'a later master does not drive a verdict forward'

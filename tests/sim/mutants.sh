@@ -58,6 +58,8 @@ table() {
 	CORE_BREAK_BARRIER_ALONE a party that has waited for long enough concludes alone
 	CORE_BREAK_BARRIER_CARRY arrivals are carried over into a new session
 	CORE_BREAK_BARRIER_CONFIRM further arrivals of a member count before it has confirmed them
+	CORE_BREAK_BARRIER_PLACES a round is decided while somebody has places left in it
+	CORE_BREAK_BARRIER_MORE a member takes more places than it has
 	CORE_BREAK_BARRIER_DRIVE a verdict that one member has is not driven home by the next master
 	END
 }

@@ -16,7 +16,7 @@
 
 #define NONE 1                   /* no verdict yet */
 #define MS (CRIG_SECOND / 1000)
-#define PARTIES 32
+#define PARTIES 64
 
 /* By party; and what the ledger of each node has. */
 static struct told {
@@ -173,6 +173,129 @@ static void more_than_expected(void **state)
 	crig_done(r);
 }
 
+/* Three come one by one at nodes 1 to 3, and pass. */
+static void round_of_three(struct crig *r, uint64_t party)
+{
+	for (unsigned i = 1; i <= 3; i++)
+		arrives(r, i, party + i);
+	crig_run(r, 20 * MS);
+	all_told((unsigned)party + 1, (unsigned)party + 3, 0, 1);
+	memset(r->frames, 0, sizeof r->frames);
+}
+
+static void places(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	/* Of one round like the one before each node says and hears two things. */
+	round_of_three(r, 0);
+	arrives(r, 1, 11);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_IN);
+	arrives(r, 2, 12);
+	arrives_no(r, 3, 13);
+	crig_run(r, 20 * MS);
+	all_told(11, 13, 0, 1);
+	assert_false(told[11].yes);
+	assert_int_equal(r->frames[MSG_ENROL], 0);
+	assert_int_equal(r->frames[MSG_ARRIVE], 6);
+	assert_int_equal(r->frames[MSG_ANNOUNCE], 3);
+	assert_int_equal(r->frames[MSG_GO], 3);
+
+	/* One of the others comes instead, then one more than there are places. */
+	arrives(r, 1, 21);
+	arrives(r, 1, 22);
+	crig_run(r, 20 * MS);
+	all_told(21, 22, NONE, 0);
+	assert_true(r->frames[MSG_ENROL] > 0);
+	arrives(r, 3, 23);
+	crig_run(r, 20 * MS);
+	all_told(21, 23, 0, 1);
+
+	/* Somebody else, and one of those who have places comes no more. */
+	struct core_event close = event_of(CORE_EV_CLOSE, 0);
+	assert_int_equal(crig_give(r, 3, &close), 0);
+	arrives(r, 2, 31);
+	arrives(r, 1, 32);
+	arrives(r, 1, 33);
+	crig_run(r, 20 * MS);
+	all_told(31, 33, 0, 1);
+
+	/* Of as many as come at once one statement is made. */
+	struct core_event ev = event_of(CORE_EV_ARRIVE, 41);
+	memset(r->frames, 0, sizeof r->frames);
+	ev.barrier.further = true;
+	assert_int_equal(crig_give(r, 1, &ev), 0);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_OUT);
+	arrives(r, 1, 42);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_IN);
+	assert_int_equal(r->frames[MSG_ARRIVE], 1);
+	arrives(r, 2, 43);
+	crig_run(r, 20 * MS);
+	all_told(41, 43, 0, 1);
+
+	/* The last of them is refused: the others are told all the same. */
+	ev.barrier.party = 51;
+	assert_int_equal(crig_give(r, 1, &ev), 0);
+	ev.barrier.further = false;
+	assert_int_equal(crig_give(r, 1, &ev), -EALREADY);
+	arrives(r, 1, 52);
+	arrives(r, 2, 53);
+	crig_run(r, 20 * MS);
+	all_told(51, 53, 0, 1);
+	crig_done(r);
+}
+
+/* Whoever may be in the round without the master's knowing is waited for. */
+static void places_unheard(void **state)
+{
+	(void)state;
+
+	for (unsigned what = 0; what < 3; what++) {
+		struct crig *r = begin(4);
+
+		round_of_three(r, 0);
+		r->lose[MSG_ARRIVE] = 1;
+		arrives(r, 2, 12);
+		assert_int_equal(ledger[2].state, CORE_BARRIER_IN);
+		crig_run(r, 20 * MS);
+		r->lose[MSG_ARRIVE] = 0;
+		r->lose[MSG_ENROL] = 1u << 2;
+		arrives(r, 3, 13);
+		crig_run(r, 20 * MS);
+		if (what == 0) {
+			arrives(r, 1, 11);
+			arrives(r, 1, 14);               /* would be one too many */
+		} else if (what == 1) {
+			withdraws(r, 3, 13);
+		} else {
+			struct core_event ev = event_of(CORE_EV_RESET, 0);
+			assert_int_equal(crig_give(r, 1, &ev), 0);
+		}
+		crig_run(r, 20 * MS);
+		all_told(11, 14, NONE, 0);
+		assert_int_equal(resets, 0);
+		r->lose[MSG_ENROL] = 0;
+		reconnect(r, 0, 2);
+		if (what == 0) {
+			unsigned serials = 0, passed = 0;
+
+			for (unsigned i = 11; i <= 14; i++) {
+				passed += told[i].error == 0;
+				serials += told[i].error == 0 && told[i].serial;
+			}
+			assert_int_equal(passed, 3);
+			assert_int_equal(serials, 1);
+		} else {
+			all_told(12, 12, -EPIPE, 0);
+			all_told(13, 13, what == 1 ? -ETIMEDOUT : -EPIPE, 0);
+			assert_int_equal(resets, what == 2);
+			round_of_three(r, 20);
+		}
+		crig_done(r);
+	}
+}
+
 static void gives_up(void **state)
 {
 	(void)state;
@@ -193,13 +316,20 @@ static void gives_up(void **state)
 	crig_run(r, 20 * MS);
 	all_told(11, 13, 0, 1);
 
-	/* Whoever is in no round may go at once, though the master hears nothing. */
+	/* Whoever finds a place is in the round, heard or not; whoever finds none may go at once, though the master hears nothing. */
 	for (unsigned i = 0; i < 4; i++)
 		if (i != 1)
 			crig_block(r, 1, i, true);
+	arrives(r, 1, 20);
+	withdraws(r, 1, 20);
+	assert_int_equal(told[20].error, NONE);
 	arrives(r, 1, 21);
 	withdraws(r, 1, 21);
 	all_told(21, 21, -ETIMEDOUT, 0);
+	for (unsigned i = 0; i < 4; i++)
+		crig_block(r, 1, i, false);
+	crig_run(r, 50 * MS);
+	all_told(20, 20, -ETIMEDOUT, 0);
 	crig_done(r);
 }
 
@@ -419,6 +549,54 @@ static void daemon_restarts(void **state)
 	all_told(1, 3, 0, 1);
 	assert_false(told[1].yes || told[2].yes || told[3].yes);
 	crig_done(r);
+}
+
+static void places_lost(void **state)
+{
+	(void)state;
+
+	/* A daemon that is started anew has none; what it had taken, it has. */
+	for (unsigned taken = 0; taken < 2; taken++) {
+		struct crig *r = begin(4);
+
+		round_of_three(r, 0);
+		if (taken)
+			arrives(r, 2, 12);
+		crig_run(r, 20 * MS);
+		restart(r, 2);
+		crig_run(r, 4 * CRIG_SECOND);
+		all_told(11, 13, NONE, 0);
+		if (!taken)
+			arrives(r, 2, 12);
+		arrives(r, 1, 11);
+		arrives(r, 3, 13);
+		crig_run(r, 20 * MS);
+		all_told(11, 13, 0, 1);
+		round_of_three(r, 20);
+		crig_done(r);
+	}
+
+	/* A session that ends may have taken its own: whoever is in that round is told that it broke; who comes later is not. */
+	for (unsigned early = 0; early < 2; early++) {
+		struct crig *r = begin(4);
+
+		round_of_three(r, 0);
+		if (early)
+			arrives(r, 1, 11);
+		crig_kill(r, 2);
+		crig_run(r, 8 * CRIG_SECOND);
+		if (early) {
+			all_told(11, 11, -EPIPE, 0);
+			arrives(r, 1, 11 + 3);
+		} else {
+			arrives(r, 1, 14);
+		}
+		arrives(r, 3, 15);
+		arrives(r, 3, 16);
+		crig_run(r, 20 * MS);
+		all_told(14, 16, 0, 1);
+		crig_done(r);
+	}
 }
 
 static void node_lapses(void **state)
@@ -795,6 +973,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		STORY(passes, "three come, all pass with the AND of their votes, one is serial; and again"),
 		STORY(more_than_expected, "who is too many waits for the next round, and votes there"),
+		STORY(places, "the same parties again: nobody is asked; others: as ever"),
+		STORY(places_unheard, "who may be in the round unheard is waited for, and then nothing else comes of it"),
+		STORY(places_lost, "places that are lost with a daemon are nobody's; with a session they break the round"),
 		STORY(gives_up, "who has waited for long enough asks, and the round breaks for all; who is in none goes at once"),
 		STORY(verdict_came_first, "nobody goes before all have the verdict, and then it counts more than a time-out"),
 		STORY(answers_lost, "whichever word is lost with its connection, it is said again"),

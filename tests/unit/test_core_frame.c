@@ -24,7 +24,9 @@ static void barrier_of(struct msg *m)
 	m->wanted = 2;
 	m->used = 1;
 	if (m->kind == MSG_ARRIVE)
-		m->flags = MSG_FLAG_TOLD;
+		m->flags = MSG_FLAG_TOLD | MSG_FLAG_PLACES;
+	if (m->kind == MSG_ANNOUNCE)
+		m->number = m->stamp + 1;
 	if (m->kind == MSG_ARRIVE || m->kind == MSG_ANNOUNCE || m->kind == MSG_PAST)
 		m->flags |= MSG_FLAG_PASSED | MSG_FLAG_YES;
 }
@@ -88,7 +90,7 @@ static void there_and_back(void **state)
 		[MSG_SYNC] = 92 + 9, [MSG_CLAIM] = 92 + 9, [MSG_RELEASE] = 56 + 9, [MSG_STAMP] = 48 + 9, [MSG_GRANT] = 68 + 9,
 		[MSG_REFUSED] = 44 + 9, [MSG_RELEASED] = 40 + 9, [MSG_REVOKE] = 52 + 9, [MSG_REIGN] = 32, [MSG_MARK] = 48 + 9,
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
-		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 48 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
+		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 56 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
 		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9, [MSG_OBSERVE] = 32 + 9, [MSG_NEWS] = 44 + 9,
 		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9,
 	};
@@ -214,7 +216,10 @@ static void nonsense(void **state)
 	f = frame_of(MSG_ARRIVE), f.msg.flags = MSG_FLAG_IN | MSG_FLAG_PASSED, refused(&f, -EBADMSG);
 	f = frame_of(MSG_ARRIVE), f.msg.flags = MSG_FLAG_TOLD | MSG_FLAG_BREAK, refused(&f, -EBADMSG);
 	f = frame_of(MSG_ENROL), f.msg.held = 0, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ENROL), f.msg.flags = MSG_FLAG_PLACES, refused(&f, -EBADMSG);
 	f = frame_of(MSG_ANNOUNCE), f.msg.flags = MSG_FLAG_YES, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ANNOUNCE), f.msg.number = f.msg.stamp, refused(&f, -EBADMSG);
+	f = frame_of(MSG_ANNOUNCE), f.msg.flags = 0, refused(&f, -EBADMSG);
 	f = frame_of(MSG_GO), f.msg.stamp = 0, refused(&f, -EBADMSG);
 	f = frame_of(MSG_ASK), f.msg.flags = MSG_FLAG_RESET, refused(&f, -EBADMSG);
 	f = frame_of(MSG_ANSWER), f.msg.flags = MSG_FLAG_PASSED, refused(&f, -EBADMSG);
