@@ -39,7 +39,7 @@ uint32_t cut_encode(const struct cut_record *r, uint8_t ret[CUT_BYTES(CUT_MAX)])
 
 void cut_begin(struct cut *u, bool adopted)
 {
-	*u = (struct cut){ .unsure = adopted, .at = 1 };
+	*u = (struct cut){ .unsure = adopted, .doubt = adopted, .at = 1 };
 }
 
 /* --- Who is not reached --- */
@@ -137,12 +137,18 @@ static void record_write(struct core *c, struct step *s)
 		ask_delete(&c->cluster.asks, ASK_CUT, u->version, s);
 }
 
-static void record_answer(struct cut *u, const struct core_event *ev)
+static void record_answer(struct core *c, const struct core_event *ev, core_nsec_t now)
 {
+	struct cut *u = &c->cluster.cut;
+
 	if (ev->store.error) {
 		u->unsure = true;
+		u->doubt |= !u->reading;
 		return;
 	}
+	if (u->reading && u->doubt)
+		u->again = now + 2 * c->cluster.conf.grace;
+	u->doubt &= !u->reading;
 	u->version = ev->store.version;
 	if (u->reading)
 		u->said = u->version ? ~(uint64_t)0 : 0;  /* whatever it says, it is not what we would */
@@ -199,7 +205,7 @@ static void records_answer(struct core *c, const struct core_event *ev, core_nse
 void cut_answer(struct core *c, enum ask_kind kind, const struct core_event *ev, core_nsec_t now)
 {
 	if (kind == ASK_CUT)
-		record_answer(&c->cluster.cut, ev);
+		record_answer(c, ev, now);
 	else
 		records_answer(c, ev, now);
 	c->cluster.cut.at = now + (ev->store.error ? c->cluster.conf.look / 4 : 0);
@@ -279,10 +285,14 @@ void cut_tick(struct core *c, struct step *s)
 	}
 	if (!u->at || s->now < u->at)
 		return;
+	if (u->again && s->now >= u->again) {
+		u->unsure = true;
+		u->again = 0;
+	}
 	if (!asking(&cl->asks, ASK_CUT))
 		record_write(c, s);
 	end_if_blamed(c, s);
-	u->at = anybody_cut(c) || u->unsure || u->version ? s->now + cl->conf.look / 2 : 0;
+	u->at = anybody_cut(c) || u->unsure || u->version ? s->now + cl->conf.look / 2 : u->again;
 }
 
 core_nsec_t cut_next(const struct core *c)

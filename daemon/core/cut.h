@@ -55,6 +55,8 @@ uint32_t cut_encode(const struct cut_record *r, uint8_t ret[CUT_BYTES(CUT_MAX)])
 struct cut {
 	uint64_t version;                /* of our record; 0: there is none */
 	bool unsure;                     /* read it before writing */
+	bool doubt;                      /* something that we have sent, or our predecessor, may land yet */
+	core_nsec_t again;               /* therefore it is read once more; 0: no need */
 	bool reading;
 	uint64_t said;                   /* a sum of what it says */
 	core_nsec_t at;                  /* look at who is reached; 0: everybody was */

@@ -60,6 +60,20 @@ const struct crig_record *crig_record(const struct crig *r, const char *key)
 	return rec && rec->version ? rec : NULL;
 }
 
+void crig_plant(struct crig *r, const char *key, const void *value, uint32_t size)
+{
+	struct crig_record *rec = record_find(r, key);
+
+	if (!rec) {
+		assert_true(r->records_n < CRIG_RECORDS);
+		rec = &r->record[r->records_n++];
+		snprintf(rec->key, sizeof rec->key, "%s", key);
+	}
+	rec->version = ++r->version;
+	rec->size = size;
+	memcpy(rec->value, value, size);
+}
+
 unsigned crig_records(const struct crig *r, const char *prefix)
 {
 	unsigned n = 0;

@@ -88,6 +88,9 @@ int crig_release(struct crig *r, unsigned node, core_ref_t ref);
 const struct crig_record *crig_record(const struct crig *r, const char *key);
 unsigned crig_records(const struct crig *r, const char *prefix);
 
+/* Somebody's write lands. */
+void crig_plant(struct crig *r, const char *key, const void *value, uint32_t size);
+
 /* By the map in the store. */
 unsigned crig_master(const struct crig *r, unsigned shard);
 unsigned crig_shards(const struct crig *r, unsigned node);

@@ -188,6 +188,37 @@ static void no_store_either(void **state)
 	crig_done(&r);
 }
 
+/* A record whose writing was in doubt, and which was not there when it was looked for, comes after all: it is found, and goes. */
+static void late_record(void **state)
+{
+	(void)state;
+	static struct crig r;
+	struct cut_record late = { .n = 1 };
+	uint8_t bytes[CUT_BYTES(CUT_MAX)];
+	char key[32];
+
+	crig_init(&r, 3);
+	late.session = r.node[0].session;
+	late.v[0] = r.node[1].session;
+	snprintf(key, sizeof key, CUT_PREFIX "%016llx", (unsigned long long)late.session);
+	for (unsigned i = 1; i < 3; i++)
+		crig_block(&r, 0, i, true);
+	crig_run(&r, CRIG_SECOND / 2 - CRIG_SECOND / 20);
+	r.store_cut[0] = true;
+	crig_run(&r, CRIG_SECOND / 4);
+	for (unsigned i = 1; i < 3; i++)
+		crig_block(&r, 0, i, false);
+	r.store_cut[0] = false;
+	crig_run(&r, CRIG_SECOND);
+	assert_int_equal(crig_records(&r, CUT_PREFIX), 0);
+
+	crig_plant(&r, key, bytes, cut_encode(&late, bytes));
+	crig_run(&r, 5 * CRIG_SECOND);
+	assert_int_equal(crig_records(&r, CUT_PREFIX), 0);
+	assert_int_equal(cut_offs(&r), 0);
+	crig_done(&r);
+}
+
 /* The only one that could relay is asked with each attempt, not with each other one. */
 static void only_relay(void **state)
 {
@@ -664,6 +695,7 @@ int main(void)
 		  alone_among_three, NULL, NULL, NULL },
 		{ "of two halves one ends itself, the other goes on", two_halves, NULL, NULL, NULL },
 		{ "a cut that is shorter than the grace ends nobody", short_cut, NULL, NULL, NULL },
+		{ "a record of a cut that lands late is found and deleted", late_record, NULL, NULL, NULL },
 		{ "the only one that can relay is asked with each attempt", only_relay, NULL, NULL, NULL },
 		{ "nobody complains of whom nobody has tried to reach before", new_master, NULL, NULL, NULL },
 		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
