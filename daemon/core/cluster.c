@@ -144,6 +144,7 @@ static void reign_apply(struct core *c, unsigned shard, const struct map_reign *
 		c->cluster.remind_at = max_u64(c->cluster.remind_at, c->now + c->cluster.conf.look / 8);
 	} else {
 		master_yield(&c->master, shard);
+		c->cluster.yielded = c->now;
 	}
 	member_reign(&c->member, shard, master, r->epoch);
 }
@@ -464,10 +465,16 @@ static void opening_look(struct core *c, core_nsec_t now)
 	cl->remind_at = now + cl->conf.look;
 }
 
+/*
+ * What we have told a next master that had not read the map by then it has not taken; it asks once more when it has, and whoever
+ * were gone then would keep its shards closed, and suspect.
+ */
 static void drained_look(struct core *c, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
 
+	if (c->master.frozen && s->now - cl->yielded < 2 * cl->conf.look)
+		return;
 	if (!cl->session.drains || cl->drained || !cl->map_read || cl->session.record_stale ||
 	    asking(&cl->asks, ASK_RECORD) || c->member.syncing || c->master.telling)
 		return;

@@ -81,6 +81,7 @@ struct cluster {
 	struct odd odd;
 	shard_set_t raise;               /* epochs that the master wants raised */
 	bool nobody_asked;               /* in this step: no peer wants a link or is to be asked for a sync */
+	core_nsec_t yielded;             /* a shard of ours has another master since then */
 	bool drained;                    /* has been said */
 	struct mapplan_node *nodes;      /* CORE_MEMBERS_MAX, for planning */
 };

@@ -560,6 +560,37 @@ static void drains(void **state)
 
 /* --- Envelopes and records --- */
 
+/* The next masters read the map late: whoever has drained may stop all the same, and nothing waits for him, or is suspect. */
+static void drains_to_the_late(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	shard_set_t of = 0, suspect = r.node[0].core->master.suspect;
+	for (unsigned i = 0; i < CORE_SHARDS; i++)
+		of |= crig_master(&r, i) == 0 ? shard_bit(i) : 0;
+	r.lose[MSG_SYNC] = r.lose[MSG_HANDOVER] = r.lose[MSG_MARK] = 6;
+	crig_give(&r, 0, &(struct core_event){ .kind = CORE_EV_DRAIN });
+	while (crig_shards(&r, 0))
+		crig_run(&r, CRIG_SECOND / 1000);
+	crig_run(&r, CRIG_SECOND / 5);
+	r.lose[MSG_SYNC] = r.lose[MSG_HANDOVER] = r.lose[MSG_MARK] = 0;
+	for (unsigned i = 0; !r.node[0].drained && i < 5000; i++)
+		crig_run(&r, CRIG_SECOND / 1000);
+	assert_int_equal(r.node[0].drained, 1);
+	r.node[0].stopped = true;
+	crig_run(&r, CRIG_SECOND / 20);
+	assert_int_equal((r.node[1].core->master.open | r.node[2].core->master.open) & of, of);
+	assert_int_equal((r.node[1].core->master.suspect | r.node[2].core->master.suspect) & of & ~suspect, 0);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	crig_run(&r, CRIG_SECOND / 20);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+	crig_done(&r);
+}
+
 static void envelopes(void **state)
 {
 	(void)state;
@@ -707,6 +738,7 @@ int main(void)
 		{ "a daemon that adopted and could read nothing ends what it adopted, or says that it has not",
 		  leaves_before_it_has_read, NULL, NULL, NULL },
 		{ "a node that drains masters nothing, and keeps what it holds", drains, NULL, NULL, NULL },
+		{ "it says so only when the next masters need it no more, however late they read the map", drains_to_the_late, NULL, NULL, NULL },
 		{ "a hand-over takes as many messages with 64 nodes that wait as with 2", waiters_cost_nothing, NULL, NULL, NULL },
 		{ "envelopes: written-down bytes, and nothing else is one", envelopes, NULL, NULL, NULL },
 		{ "records of whom one does not reach", cut_records, NULL, NULL, NULL },
