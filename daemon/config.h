@@ -4,7 +4,7 @@
  * what comes later wins. The format is systemd's:
  *
  *	[Node]		Name=, SpacesOnDemand=, Listen=, Address=, Master=, Burst=, BurstTime=
- *	[Cluster]	Name=, Store=, TTL=, IdReserve=, Key=, Cert=, CertKey=, CA=, CRL=,
+ *	[Cluster]	Name=, Store=, TTL=, IdReserve=, Placement=, Key=, Cert=, CertKey=, CA=, CRL=,
  *			StoreUser=, StorePasswordFile=, StoreCA=, StoreCert=, StoreCertKey=
  *	[Space NAME]	Owner=, Group=, Mode=		one section for each space
  *
@@ -63,6 +63,7 @@ struct config {
 	msec_t burst_time;	/* and for so long; 0: none */
 	msec_t ttl;
 	msec_t id_reserve;	/* worker ids without the store, for so long; 0: none */
+	bool placement;		/* shards go where they are used */
 	char *text[CONFIG_TEXTS];	/* NULL: not given */
 	bool cluster_only;	/* something was given that only a cluster has */
 	struct config_space *spaces;	/* after config_load() one of them is "default" */

@@ -97,7 +97,7 @@ bool config_node_name_valid(const char *name)
 
 void config_init(struct config *c)
 {
-	*c = (struct config){ .spaces_on_demand = true, .master = true, .ttl = 5 * MSEC_PER_SEC,
+	*c = (struct config){ .spaces_on_demand = true, .master = true, .placement = true, .ttl = 5 * MSEC_PER_SEC,
 			      .burst = 1000, .burst_time = 2, .id_reserve = CONFIG_ID_RESERVE };
 }
 
@@ -327,6 +327,11 @@ static int set_id_reserve(struct parser *p, const char *key, const char *value)
 	return set_span(p, key, value, 0, CONFIG_ID_RESERVE_MAX, CONFIG_ID_RESERVE, &p->config->id_reserve);
 }
 
+static int set_placement(struct parser *p, const char *key, const char *value)
+{
+	return set_boolean(p, key, value, true, &p->config->placement);
+}
+
 static int set_burst_time(struct parser *p, const char *key, const char *value)
 {
 	return set_span(p, key, value, 0, CONFIG_BURST_TIME_MAX, 2, &p->config->burst_time);
@@ -421,6 +426,7 @@ static const struct key cluster_keys[] = {
 	{ "Store", set_kept },
 	{ "TTL", set_ttl },
 	{ "IdReserve", set_id_reserve },
+	{ "Placement", set_placement },
 	{ "Key", set_file },
 	{ "Cert", set_file },
 	{ "CertKey", set_file },

@@ -36,7 +36,7 @@ struct ask {
 	uint32_t op;                     /* 0: nothing is asked */
 	bool stale;                      /* asked in an earlier session: the answer is for nobody */
 	char key[ASK_KEY_MAX];
-	uint8_t value[CLUSTERMAP_BYTES];
+	uint8_t value[CLUSTERMAP_BYTES_MAX];
 };
 
 struct asks {

@@ -44,6 +44,8 @@ int cluster_start(struct core *c, const struct core_event *ev, struct step *s)
 	if (ev->start.deadline)
 		member_renumber(&c->member);
 	master_begin(&c->master, cl->session.self, cl->conf.lock_delay);
+	place_init(&cl->place, cl->conf.place, cl->conf.place_least);
+	c->master.place = &cl->place;
 	return 0;
 }
 
@@ -139,6 +141,7 @@ static void reign_apply(struct core *c, unsigned shard, const struct map_reign *
 #endif
 	if (ours) {
 		master_reign(&c->master, shard, r->epoch, false);
+		place_begin(&c->cluster.place, shard, c->now);
 		c->cluster.members_want |= shard_bit(shard);
 		/* Most see it in the map as soon as we do, and need no word of ours to say all: not twice. */
 		c->cluster.remind_at = max_u64(c->cluster.remind_at, c->now + c->cluster.conf.look / 8);
@@ -164,6 +167,7 @@ static void map_apply(struct core *c, const struct clustermap *m, uint64_t versi
 			cl->observe.v[i].since = c->now;
 #endif
 	cl->raise &= ~cl->members_want;
+	place_seen(&cl->place, &cl->map.map, &m->map, c->now);
 	cl->map = *m;
 	cl->map_version = version;
 	cl->list_want = true;
@@ -194,6 +198,7 @@ static void map_answer(struct core *c, const struct core_event *ev, struct step 
 		c->cluster.list_want = true;
 	}
 	c->cluster.map_read = true;
+	place_idle(c, s->now);
 }
 
 /* --- The members --- */
@@ -579,7 +584,7 @@ bool cluster_busy(const struct core *c)
 	bool link;
 
 	return c->cluster.on && (c->master.telling || odd_news(&c->cluster.odd) || c->cluster.leave.walking ||
-				 c->cluster.paths_opening || c->cluster.cut.complaints || peer_wanting(c, &link));
+				 c->cluster.paths_opening || c->cluster.cut.complaints || c->cluster.place.due || peer_wanting(c, &link));
 }
 
 static void reign_say(struct core *c, struct peer *p, struct step *s)
@@ -599,7 +604,8 @@ bool cluster_work(struct core *c, struct step *s)
 
 	if (!c->cluster.on)
 		return false;
-	if (odd_work(c, s) || leave_work(c, s) || path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s))
+	if (odd_work(c, s) || leave_work(c, s) || path_work(c, s) || cut_work(c, s) || master_tell_work(&c->master, s) ||
+	    place_work(c, s))
 		return true;
 	/* Not once more for every name that the member tells of: who has come since waits until it is through. */
 	if (c->cluster.nobody_asked && member_busy(&c->member))

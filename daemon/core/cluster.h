@@ -28,6 +28,7 @@
 #include "frame.h"
 #include "mapplan.h"
 #include "observe.h"
+#include "place.h"
 #include "session.h"
 
 #define CLUSTER_DEPUTIES 2
@@ -79,6 +80,7 @@ struct cluster {
 	bool bury_news;                  /* since the last list something was done, or others have done it */
 	struct bury told;                /* who has ended, for the caller; session 0: nobody */
 	struct odd odd;
+	struct place place;
 	shard_set_t raise;               /* epochs that the master wants raised */
 	bool nobody_asked;               /* in this step: no peer wants a link or is to be asked for a sync */
 	core_nsec_t yielded;             /* a shard of ours has another master since then */

@@ -83,6 +83,10 @@ static int message_in(struct core *c, struct peer *p, struct frame *f, struct st
 	case MSG_TO_BARRIER_MEMBER:
 		barriers_member_receive(&c->barriers, &f->msg, s);
 		return 0;
+	case MSG_TO_COORDINATOR:
+		if (p->listed)
+			place_hear(c, &f->msg, s->now);
+		return 0;
 	}
 	return 0;
 }

@@ -246,14 +246,26 @@ static bool first_map(struct clustermap *m, const struct mapplan_node *v, unsign
 	return mapplan_apply(&m->map, v, n) == CORE_SHARDS;
 }
 
+static bool maps_differ(const struct map *a, const struct map *b)
+{
+	bool differ = a->placed != b->placed;
+
+	for (unsigned i = 0; i < CORE_SHARDS; i++)
+		differ |= a->shard[i].epoch != b->shard[i].epoch;
+	return differ;
+}
+
 static bool plan(struct core *c, struct clustermap *m, core_nsec_t now)
 {
 	struct cluster *cl = &c->cluster;
-	unsigned n = nodes_fill(c, now), changed;
+	unsigned n = nodes_fill(c, now);
+	bool changed;
 
 	if (!first_map(m, cl->nodes, n))
 		return false;
-	changed = mapplan_apply(&m->map, cl->nodes, n);
+	place_plan(c, &m->map, cl->nodes, n, now);
+	mapplan_apply(&m->map, cl->nodes, n);
+	changed = maps_differ(&m->map, &cl->map.map);
 	m->roster = roster_of(c);
 	return changed || m->roster != cl->map.roster || m->coordinator != cl->map.coordinator || !cl->map.serial;
 }
@@ -296,9 +308,8 @@ static void plan_tick(struct core *c, struct step *s)
 	if (!write)
 		return;
 	m.serial++;
-	clustermap_encode(&m, cl->asks.v[ASK_PLAN].value);
 	ask_key(&cl->asks.v[ASK_PLAN], MAP_KEY, 0);
-	ask_cas(&cl->asks, ASK_PLAN, cl->map_version, CLUSTERMAP_BYTES, s);
+	ask_cas(&cl->asks, ASK_PLAN, cl->map_version, clustermap_encode(&m, cl->asks.v[ASK_PLAN].value), s);
 }
 
 /* --- Time and answers --- */

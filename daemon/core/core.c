@@ -288,6 +288,9 @@ static void message_deliver(struct core *c, const struct msg *msg, struct step *
 	case MSG_TO_BARRIER_MEMBER:
 		barriers_member_receive(&c->barriers, msg, s);
 		return;
+	case MSG_TO_COORDINATOR:
+		place_hear(c, msg, s->now);
+		return;
 	}
 }
 
@@ -455,13 +458,23 @@ void core_stats(const struct core *c, struct core_stats *ret)
 		ret->epoch = 0;
 }
 
-static unsigned shards_of(const struct core *c, struct msg_peer who)
+static unsigned shards_n(shard_set_t shards)
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; c->cluster.map.serial && i < CORE_SHARDS; i++)
-		n += c->cluster.map.map.shard[i].master.session == who.session;
+	for (; shards; shards &= shards - 1)
+		n++;
 	return n;
+}
+
+static shard_set_t shards_of(const struct core *c, struct msg_peer who)
+{
+	shard_set_t all = 0;
+
+	for (unsigned i = 0; c->cluster.map.serial && i < CORE_SHARDS; i++)
+		if (c->cluster.map.map.shard[i].master.session == who.session)
+			all |= shard_bit(i);
+	return all;
 }
 
 bool core_member_next(const struct core *c, unsigned *at, struct core_member *ret)
@@ -471,11 +484,12 @@ bool core_member_next(const struct core *c, unsigned *at, struct core_member *re
 
 		if (!p->listed)
 			continue;
+		shard_set_t shards = shards_of(c, p->id);
 		*ret = (struct core_member){
 			.session = p->id.session, .node = p->node, .incarnation = p->id.incarnation,
 			.name = peer_name(p), .address = peer_address(p), .self = p == c->peers.v,
 			.may_master = p->may_master, .drains = p->drains, .linked = peer_linked(&c->peers, p), .via = p->via,
-			.shards = shards_of(c, p->id),
+			.shards = shards_n(shards), .placed = shards_n(shards & c->cluster.map.map.placed),
 			.coordinates = c->cluster.map.serial && c->cluster.map.coordinator == p->id.session,
 		};
 		return true;

@@ -80,6 +80,8 @@ struct core_cluster {
 	core_nsec_t look;                /* between two looks at the map, and at the beats by those who observe */
 	core_nsec_t steady;              /* a newcomer gets no shards before */
 	core_nsec_t grace;               /* who is in the way of a master that it does not reach ends itself after this; 0: ttl */
+	core_nsec_t place;               /* who makes most of a shard's claims for so long becomes its master; 0: nobody does for that */
+	uint32_t place_least;            /* ... if they are so many in a quarter of it; at least 1 */
 	core_nsec_t loss;                /* actions on loss begin so long before the deadline */
 	core_nsec_t lock_delay;          /* after an abnormal loss, for resources that cannot check tokens */
 	uint64_t node;                   /* the host, over all its sessions */
@@ -456,7 +458,7 @@ struct core_member {
 	bool coordinates;                /* writes the map, by the map */
 	bool linked;                     /* frames reach it */
 	uint64_t via;                    /* ... through this session; 0: by a connection */
-	unsigned shards;                 /* that it masters by the map */
+	unsigned shards, placed;         /* that it masters by the map; of them, because it uses them most */
 };
 
 /*

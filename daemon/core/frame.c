@@ -41,6 +41,7 @@ static const uint16_t fields_of[] = {
 	[MSG_KEEP] = NUMBER | SEEN | KEY,
 	[MSG_NEWS] = KEY,
 	[MSG_OBSERVED] = NUMBER | SEEN | KEY,
+	[MSG_PLACE] = NUMBER,
 };
 
 static const uint16_t flags_of[] = {
@@ -62,6 +63,7 @@ static const uint16_t flags_of[] = {
 	[MSG_NEWS] = NEWS_FLAGS | MSG_FLAG_VALUE,
 	[MSG_OBSERVED] = 0,
 	[MSG_KEEP] = 0,
+	[MSG_PLACE] = 0,
 };
 
 /* The bits are others' in other kinds. */

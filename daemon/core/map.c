@@ -7,7 +7,7 @@
 int map_decode(const void *bytes, size_t n, struct map *ret)
 {
 	const uint8_t *p = bytes;
-	struct map m;
+	struct map m = { .placed = 0 };
 
 	if (n < 8)
 		return -CORE_EBADMSG;
@@ -59,28 +59,35 @@ int clustermap_decode(const void *bytes, size_t n, struct clustermap *ret)
 
 	if (n < 8)
 		return -CORE_EBADMSG;
-	if (le_load(p, 4) != CLUSTERMAP_LAYOUT || le_load(p + 4, 4))
+	bool placed = le_load(p, 4) == CLUSTERMAP_LAYOUT_PLACED;
+	if ((le_load(p, 4) != CLUSTERMAP_LAYOUT && !placed) || le_load(p + 4, 4))
 		return -CORE_EPROTONOSUPPORT;
-	if (n != CLUSTERMAP_BYTES)
+	if (n != (placed ? CLUSTERMAP_BYTES_MAX : CLUSTERMAP_BYTES))
 		return -CORE_EBADMSG;
 	m.serial = le_load(p + 8, 8);
 	m.coordinator = le_load(p + 16, 8);
 	m.roster = le_load(p + 24, 8);
 	if (!m.serial || !m.coordinator)
 		return -CORE_EBADMSG;
-	int r = map_decode(p + 32, n - 32, &m.map);
+	int r = map_decode(p + 32, MAP_BYTES, &m.map);
 	if (r < 0)
 		return r;
+	if (placed && !(m.map.placed = le_load(p + CLUSTERMAP_BYTES, 8)))
+		return -CORE_EBADMSG;
 	*ret = m;
 	return 0;
 }
 
-void clustermap_encode(const struct clustermap *m, uint8_t ret[CLUSTERMAP_BYTES])
+uint32_t clustermap_encode(const struct clustermap *m, uint8_t ret[CLUSTERMAP_BYTES_MAX])
 {
-	le_store(ret, 4, CLUSTERMAP_LAYOUT);
+	le_store(ret, 4, m->map.placed ? CLUSTERMAP_LAYOUT_PLACED : CLUSTERMAP_LAYOUT);
 	le_store(ret + 4, 4, 0);
 	le_store(ret + 8, 8, m->serial);
 	le_store(ret + 16, 8, m->coordinator);
 	le_store(ret + 24, 8, m->roster);
 	map_encode(&m->map, ret + 32);
+	if (!m->map.placed)
+		return CLUSTERMAP_BYTES;
+	le_store(ret + CLUSTERMAP_BYTES, 8, m->map.placed);
+	return CLUSTERMAP_BYTES_MAX;
 }

@@ -15,6 +15,7 @@
 #include "base.h"
 #include "core.h"
 #include "msg.h"
+#include "shard.h"
 
 #define MAP_KEY "map"
 #define MAP_LAYOUT 1
@@ -27,6 +28,7 @@ struct map_reign {
 
 struct map {
 	struct map_reign shard[CORE_SHARDS];
+	shard_set_t placed;              /* they lie where they are used (place.h); in a cluster's map only */
 };
 
 /* -EPROTONOSUPPORT: another layout or number of shards; -EBADMSG: not a map. *ret is untouched then. */
@@ -43,9 +45,13 @@ uint32_t map_epoch_max(const struct map *m);
  *
  * Each write raises the serial. The roster is a sum over the sessions that the writer saw listed: it
  * changes when they do, so that who watches this one record learns of both.
+ *
+ * Where shards lie with who uses them most (place.h) it is of layout 3, and ends with u64, bit i: shard i; not 0.
  */
 #define CLUSTERMAP_LAYOUT 2
+#define CLUSTERMAP_LAYOUT_PLACED 3
 #define CLUSTERMAP_BYTES (32 + MAP_BYTES)
+#define CLUSTERMAP_BYTES_MAX (CLUSTERMAP_BYTES + 8)
 
 struct clustermap {
 	uint64_t serial, coordinator, roster;
@@ -53,6 +59,8 @@ struct clustermap {
 };
 
 int clustermap_decode(const void *bytes, size_t n, struct clustermap *ret);
-void clustermap_encode(const struct clustermap *m, uint8_t ret[CLUSTERMAP_BYTES]);
+
+/* The length. */
+uint32_t clustermap_encode(const struct clustermap *m, uint8_t ret[CLUSTERMAP_BYTES_MAX]);
 
 #endif

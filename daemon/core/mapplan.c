@@ -66,6 +66,11 @@ unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n)
 		struct map_reign *r = &m->shard[i];
 		const struct mapplan_node *now = find(v, n, r->master), *want = best(v, n, i, fine_and_steady);
 
+#ifndef CORE_BREAK_PLACE_HOME
+		if (m->placed & shard_bit(i) && now && fine(now) && now->met)
+			continue;
+#endif
+		m->placed &= ~shard_bit(i);
 		if (!want && (!now || !fine(now)))
 			want = best(v, n, i, fine);
 		if (!want && (!now || !willing(now)))
@@ -79,4 +84,22 @@ unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n)
 		changed++;
 	}
 	return changed;
+}
+
+bool mapplan_place(struct map *m, const struct mapplan_node *v, unsigned n, unsigned shard, uint64_t session)
+{
+	struct map_reign *r = &m->shard[shard];
+	const struct mapplan_node *now = find(v, n, r->master), *to = NULL;
+
+	for (unsigned i = 0; i < n; i++)
+		if (v[i].id.session == session)
+			to = &v[i];
+	if (!to || !fine_and_steady(to) || !now || !fine(now) || r->epoch == EPOCH_MAX)
+		return false;
+	m->placed |= shard_bit(shard);
+	if (to == now)
+		return false;
+	r->master = to->id;
+	r->epoch++;
+	return true;
 }

@@ -5,7 +5,8 @@
  * its shards to all others evenly, and one that comes takes its part from all; no other shard moves.
  *
  * A shard whose master lives stays until the one that it belongs to has been there for a steady
- * time; a shard whose master is gone, drains or is to be avoided moves at once.
+ * time; a shard whose master is gone, drains or is to be avoided moves at once. One that has been placed (place.h) stays with
+ * a master that is fine whoever it belongs to.
  */
 #ifndef DLOCK_CORE_MAPPLAN_H
 #define DLOCK_CORE_MAPPLAN_H
@@ -24,6 +25,12 @@ struct mapplan_node {
 
 /* Changes the masters in *m, and the epochs of those shards. Returns how many. */
 unsigned mapplan_apply(struct map *m, const struct mapplan_node *v, unsigned n);
+
+/*
+ * Places a shard with that session, if it may be given one now, and if its present master is fine: that hands it over. true:
+ * it has moved.
+ */
+bool mapplan_place(struct map *m, const struct mapplan_node *v, unsigned n, unsigned shard, uint64_t session);
 
 /* A 64 bit mix (murmur3's fmix64), part of the layout of the map as shard_of() is. */
 static inline uint64_t mapplan_mix(uint64_t h)

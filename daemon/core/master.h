@@ -137,8 +137,10 @@ struct master_shard {
 };
 
 struct barriers;
+struct place;
 
 struct master {
+	struct place *place;             /* counts who claims what; NULL: nobody does */
 	struct barriers *barriers;       /* the master's side of them is done with its shards and peers */
 	struct names *names;
 	struct peers *peers;

@@ -4,6 +4,7 @@
 
 #include "barrier.h"
 #include "grant.h"
+#include "place.h"
 #include "range.h"
 
 /* Everybody has synced: it is known who holds what. */
@@ -495,6 +496,8 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 			take_statement(m, n, peer, msg, s);
 		return;
 	case MSG_CLAIM:
+		if (msg->wanted && m->place)
+			place_count(m->place, msg->shard, msg->from.session, m->self.session, s->now);
 		take_statement(m, n, peer, msg, s);
 		return;
 	case MSG_OBSERVE:
@@ -529,6 +532,7 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_ASK:
 	case MSG_ANSWER:
 	case MSG_PAST:
+	case MSG_PLACE:
 		(void)NEVER(true);
 		return;
 	}

@@ -172,6 +172,7 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 	case MSG_OBSERVED:
 	case MSG_OBSERVE:
 	case MSG_KEEP:
+	case MSG_PLACE:
 	case MSG_REIGN:
 	case MSG_SYNC:
 	case MSG_CLAIM:

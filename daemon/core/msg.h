@@ -31,6 +31,7 @@
  *   ANSWER    master -> member   to ASK `number`; or arrival `number` cannot be: `error`
  *   PAST      member -> master   while syncing: this was the verdict of the last round that I know of
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
+ *   PLACE     master -> coordinator   the session `number` makes most of the shard's claims; 0: it need not stay here
  *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
  *                                lost, and is not to be followed for `used` ns; and its value
  *
@@ -54,7 +55,8 @@
 	X(ARRIVE, BARRIER_MASTER) X(ENROL, BARRIER_MEMBER) X(ANNOUNCE, BARRIER_MEMBER)         \
 	X(GO, BARRIER_MEMBER) X(ASK, BARRIER_MASTER) X(ANSWER, BARRIER_MEMBER)                 \
 	X(PAST, BARRIER_MASTER)                                                                \
-	X(OBSERVE, MASTER) X(NEWS, MEMBER) X(OBSERVED, MEMBER) X(KEEP, MASTER)
+	X(OBSERVE, MASTER) X(NEWS, MEMBER) X(OBSERVED, MEMBER) X(KEEP, MASTER)                 \
+	X(PLACE, COORDINATOR)
 
 enum msg_kind {
 #define X(name, to) MSG_##name,
@@ -62,7 +64,7 @@ enum msg_kind {
 #undef X
 };
 
-enum msg_receiver { MSG_TO_MASTER, MSG_TO_MEMBER, MSG_TO_BARRIER_MASTER, MSG_TO_BARRIER_MEMBER };
+enum msg_receiver { MSG_TO_MASTER, MSG_TO_MEMBER, MSG_TO_BARRIER_MASTER, MSG_TO_BARRIER_MEMBER, MSG_TO_COORDINATOR };
 
 static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 {

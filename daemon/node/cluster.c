@@ -29,6 +29,7 @@
 #define LEAVE_SPAN (5 * NSEC_PER_SEC)
 #define STOP_LOOK (200 * NSEC_PER_MSEC)
 #define DRIFT_PPM 10000
+#define PLACE_LEAST 4            /* claims in a quarter of its span: some a second */
 
 static int fail(struct node *n, int error, const char *what, const char *why)
 {
@@ -49,6 +50,7 @@ static struct core_cluster spans(nsec_t ttl)
 	return (struct core_cluster){
 		.ttl = ttl, .guard = within(ttl / 50, 10 * NSEC_PER_MSEC, NSEC_PER_SEC), .drift_ppm = DRIFT_PPM,
 		.beat = ttl / 4, .look = within(ttl / 20, 20 * NSEC_PER_MSEC, NSEC_PER_SEC), .steady = ttl / 5, .loss = ttl / 4,
+		.place = within(ttl / 2, NSEC_PER_SEC, 5 * NSEC_PER_SEC), .place_least = PLACE_LEAST,
 	};
 }
 
@@ -233,6 +235,8 @@ int cluster_open(struct node *n)
 	c->conf = spans(n->config.ttl * NSEC_PER_MSEC);
 	c->conf.name = n->config.node_name;
 	c->conf.may_master = n->config.master;
+	if (!n->config.placement)
+		c->conf.place = 0;
 	memcpy(&c->conf.node, n->boot.node_id, sizeof c->conf.node);
 	adoption(n);
 	r = open_store(n);
@@ -642,13 +646,13 @@ void cluster_reload(struct node *n, const struct config *old)
 	struct tls_files files = config_tls(&n->config);
 	struct tls_keys *keys;
 	char why[TLS_WHY_MAX];
-	bool other = old->ttl != n->config.ttl || old->master != n->config.master ||
+	bool other = old->ttl != n->config.ttl || old->master != n->config.master || old->placement != n->config.placement ||
 		     strcmp(old->cluster_name, n->config.cluster_name) != 0;
 
 	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
 		other |= !same_text(old->text[fixed[i]], n->config.text[fixed[i]]);
 	if (other)
-		log_warning("Store=, Listen=, Address=, Master=, TTL= and the cluster's name change with a restart only");
+		log_warning("Store=, Listen=, Address=, Master=, TTL=, Placement= and the cluster's name change with a restart only");
 	if (!n->cluster.on)
 		return;
 	if (tls_keys_load(&files, &keys, why) < 0) {

@@ -74,7 +74,8 @@ static void show_member(const struct node *n, const struct core_member *m,
 {
 	struct query_member q = {
 		.name = m->name, .address = m->address, .session = m->session, .node = m->node, .incarnation = m->incarnation,
-		.self = m->self, .may_master = m->may_master, .drains = m->drains, .coordinates = m->coordinates, .shards = m->shards, .state = "self",
+		.self = m->self, .may_master = m->may_master, .drains = m->drains, .coordinates = m->coordinates, .shards = m->shards, .placed = m->placed,
+		.state = "self",
 	};
 
 	if (!m->self)
@@ -137,6 +138,6 @@ void members_cluster(const struct node *n, const struct core_stats *st, struct q
 	while (core_member_next(n->core, &at, &m)) {
 		ret->members++;
 		if (m.self)
-			ret->shards = m.shards;
+			ret->shards = m.shards, ret->placed = m.placed;
 	}
 }

@@ -114,6 +114,7 @@ static struct json_object *format_cluster(const struct query_cluster *c)
 	put_text(&b, "jeopardy", c->jeopardy);
 	put_number(&b, "members", c->members);
 	put_number(&b, "shards", c->shards);
+	put_number(&b, "placed", c->placed);
 	put_number(&b, "losses", c->losses);
 	put_number(&b, "lapses", c->lapses);
 	return b.o;
@@ -164,6 +165,7 @@ struct json_object *format_member(const struct query_member *m)
 	put_flag(&b, "drains", m->drains);
 	put_flag(&b, "coordinates", m->coordinates);
 	put_number(&b, "shards", m->shards);
+	put_number(&b, "placed", m->placed);
 	put_known(&b, "rttUs", m->rtt_us);
 	put_known(&b, "queue", m->queue);
 	put_known(&b, "protocol", m->protocol);

@@ -64,7 +64,7 @@ struct query_cluster {
 	bool ticks;                      /* clients compare the processor's counter, else they ask the clock */
 	bool drains, open;               /* open: every shard of its own grants */
 	const char *jeopardy;            /* NULL, or why the lease cannot be renewed */
-	unsigned members, shards;        /* listed; that it masters */
+	unsigned members, shards, placed; /* listed; that it masters; of these, that it does because it uses them most */
 	uint64_t losses, lapses;
 };
 
@@ -75,7 +75,7 @@ struct query_member {
 	uint64_t session, node;
 	uint32_t incarnation;
 	bool self, may_master, drains, coordinates;
-	unsigned shards;                 /* that it masters */
+	unsigned shards, placed;         /* that it masters; of these, because it uses them most */
 	uint64_t rtt_us;
 	uint32_t queue;                  /* bytes that wait to be sent */
 	unsigned protocol;

@@ -50,7 +50,7 @@ static void add_of_connection(struct table *t, struct json_object *m, const char
 
 static void show(struct json_object *members)
 {
-	static const char *const titles[] = { "NODE", "STATE", "ADDRESS", "SESSION", "ROLE", ">SHARDS", ">RTT", ">QUEUE",
+	static const char *const titles[] = { "NODE", "STATE", "ADDRESS", "SESSION", "ROLE", ">SHARDS", ">PLACED", ">RTT", ">QUEUE",
 					      ">PROTOCOL", "ERROR" };
 	size_t n = json_object_is_type(members, json_type_array) ? json_object_array_length(members) : 0;
 	char text[64];
@@ -68,6 +68,7 @@ static void show(struct json_object *members)
 		roles(m, text, sizeof(text));
 		table_add(&t, text, COLOUR_NONE);
 		table_add_number(&t, field_number(m, "shards"));
+		table_add_number(&t, field_number(m, "placed"));
 		rtt(m, text, sizeof(text));
 		table_add(&t, text, COLOUR_NONE);
 		add_of_connection(&t, m, "queue");

@@ -35,11 +35,13 @@ static void show_cluster(struct json_object *c)
 {
 	const char *name = field_text(c, "name"), *drains = field_flag(c, "drains") ? "; draining" : "";
 	long long lease = field_number(c, "leaseMs"), lapses = field_number(c, "lapses"), members = field_number(c, "members");
-	char lapsed[48] = "";
+	char lapsed[48] = "", placed[48] = "";
 
+	if (field_number(c, "placed"))
+		snprintf(placed, sizeof(placed), ", %lld of them for their use", field_number(c, "placed"));
 	if (members)
-		line("Cluster", "%s%s%lld member%s; %lld of 64 shards are mastered here%s%s", name, name[0] ? ", " : "",
-		     members, members == 1 ? "" : "s", field_number(c, "shards"), field_flag(c, "open") ? "" : ", some not open yet",
+		line("Cluster", "%s%s%lld member%s; %lld of 64 shards are mastered here%s%s%s", name, name[0] ? ", " : "",
+		     members, members == 1 ? "" : "s", field_number(c, "shards"), placed, field_flag(c, "open") ? "" : ", some not open yet",
 		     drains);
 	else
 		line("Cluster", "%s%sthis node is not in it now%s", name, name[0] ? ", " : "", drains);

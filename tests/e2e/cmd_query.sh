@@ -256,12 +256,12 @@ server_stop
 # --- a node of a cluster ---
 
 server_start 1 0 '' 4321
-dl 0 status && has '^Cluster *prod, 2 members; 40 of 64 shards' && has '^Lease *good for 4.321 s more, of 5.000' && ! has lapsed
+dl 0 status && has '^Cluster *prod, 2 members; 40 of 64 shards are mastered here, 17 of them for their use$' && has '^Lease *good for 4.321 s more, of 5.000' && ! has lapsed
 ok $? 'status shows the cluster and what is left of the lease'
 dl 1 doctor && has '^OK    cluster *in the cluster prod, of 2 members' &&
 	has '^WARN  peers *beta, at 192.0.2.2:7420, is not reached: nothing listens there'
 ok $? '... and doctor finds it in order, but for a node that is not reached'
-dl 0 members && has '^alpha *self .* 40 *- *- *- *-$' && has '^beta *waiting .*nothing listens there'
+dl 0 members && has '^alpha *self .* 40 *17 *- *- *- *-$' && has '^beta *waiting .*nothing listens there'
 ok $? 'members shows each node, and of a connection only what there is'
 server_stop
 server_start 1 0 '' 1200 'Connection timed out'

@@ -150,7 +150,7 @@ void client_idle(struct sim *s, struct node *n, unsigned i)
 	c->state = IDLE;
 	c->upgrading = false;
 	c->generation++;
-	client_after(s, n, i, MSEC + sim_random(s, n->think_max), think);
+	client_after(s, n, i, MSEC + sim_random(s, place_think(s, n)), think);
 }
 
 static void late_write(struct sim *s, struct event *e)
@@ -429,7 +429,7 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_REFILL, .refill = { name, sl->used } });
 		return true;
 	}
-	if (!usage && !sl->queue_n && sl->held && sim_chance(s, 5)) {
+	if (!usage && !sl->queue_n && sl->held && (sim_chance(s, 5) || place_favours(s, n))) {
 		s->counts->closes++;
 		give_release(s, n, name);
 		return true;

@@ -107,6 +107,10 @@ void judge_record(struct sim *s, const struct node *by, const char *key, const v
 {
 	struct beat_value v;
 
+	if (!strcmp(key, MAP_KEY))
+		judge_map(s, value, size);
+	if (!strncmp(key, "member/", 7) && size)
+		judge_member(s, value, size);
 	if (strncmp(key, "beat/", 5) || !size || beat_decode(value, size, &v) < 0 || !v.ended)
 		return;
 	if (by->session == v.id.session && by->core && by->loss_due > s->now && by->loss_any)

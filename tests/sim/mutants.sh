@@ -54,6 +54,8 @@ table() {
 	CORE_BREAK_PATH nobody is reached through a third node
 	CORE_BREAK_MEEK who is complained of does not end itself
 	CORE_BREAK_AVOID both sides of a cut go on as masters
+	CORE_BREAK_PLACE_EAGER a shard goes to whoever has claimed something in it lately, without rest
+	CORE_BREAK_PLACE_HOME a shard that was moved for its use is moved home at once
 	CORE_BREAK_BARRIER_STEP parties go as soon as a verdict is announced
 	CORE_BREAK_BARRIER_ALONE a party that has waited for long enough concludes alone
 	CORE_BREAK_BARRIER_CARRY arrivals are carried over into a new session

@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "core/core.h"
+#include "core/map.h"
 
 #define NODES_MAX 50
 #define NAMES_MAX 24
@@ -60,7 +61,7 @@ enum run_kind {
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
 	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
-	X(restarts) X(releases_judged) X(exams)
+	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged)
 
 #define RELEASE_STEP (250 * MSEC)
 #define RELEASE_SLOTS 24
@@ -304,6 +305,10 @@ struct sim {
 	uint64_t arrivals_n, arrivals_max;
 	struct judge_round *rounds;
 	size_t rounds_n, rounds_max;
+	unsigned favourites;             /* 0: all nodes use all names; else one uses them most; 2: two take turns at that */
+	uint64_t favourite_turn;
+	uint64_t placed_at[CORE_SHARDS]; /* it was moved for its use last; 0: never */
+	uint64_t unfit_since[NODES_MAX]; /* its member record says that it drains, or may not master; 0: it does not */
 	bool faults;                     /* they may still happen */
 	uint64_t healed_at;
 	uint64_t exam;                   /* since when everything is asked for once; 0: not yet */
@@ -349,7 +354,16 @@ static inline bool sim_flaps(const struct sim *s)
 void cuts_start(struct sim *s);
 void cuts_ended(struct sim *s, const struct node *n);
 
+/* place.c */
+void place_draw(struct sim *s);
+bool place_favours(const struct sim *s, const struct node *n);
+uint64_t place_think(const struct sim *s, const struct node *n);
+void judge_member(struct sim *s, const void *value, uint32_t size);
+void judge_map(struct sim *s, const void *value, uint32_t size);
+void place_exam(struct sim *s);
+
 /* store.c */
+bool store_map(struct sim *s, struct clustermap *ret);
 void store_request(struct sim *s, struct node *n, const struct core_action *a);
 struct node *store_coordinator(struct sim *s);
 bool store_session_ended(struct sim *s, uint64_t session);

@@ -245,13 +245,20 @@ void store_request(struct sim *s, struct node *n, const struct core_action *a)
 	later(s, span, arrives, n, r);
 }
 
+/* false: there is none. */
+bool store_map(struct sim *s, struct clustermap *ret)
+{
+	const struct record *r = record_find(s, MAP_KEY);
+
+	return r && r->version && clustermap_decode(r->value, r->size, ret) == 0;
+}
+
 /* The first node if there is none. */
 struct node *store_coordinator(struct sim *s)
 {
-	const struct record *r = record_find(s, MAP_KEY);
 	struct clustermap m;
 
-	for (unsigned i = 0; r && r->version && clustermap_decode(r->value, r->size, &m) == 0 && i < s->nodes; i++)
+	for (unsigned i = 0; store_map(s, &m) && i < s->nodes; i++)
 		if (s->node[i].session == m.coordinator)
 			return &s->node[i];
 	return &s->node[0];

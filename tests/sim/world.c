@@ -170,6 +170,7 @@ static void begins(struct sim *s, struct event *e)
 
 static void exam(struct sim *s, struct event *e)
 {
+	place_exam(s);
 	s->exam = s->now;
 	sim_trace(s, "the end begins: each name is asked for whole");
 	for (unsigned i = 0; i < s->nodes * CLIENTS_MAX; i++) {
@@ -221,6 +222,7 @@ bool sim_run(uint64_t seed, struct sim_counts *counts, FILE *trace, char ret_ver
 	s->star = seed % 16 == 6;
 	s->cuts_judged = s->kind == RUN_CUTS && !s->star && sim_chance(s, 80);
 	conf_draw(s);
+	place_draw(s);
 	barriers_draw(s);
 	net_start(s);
 	for (unsigned i = 0, spread = sim_chance(s, 60); i < s->nodes; i++) {

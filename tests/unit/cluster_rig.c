@@ -351,7 +351,7 @@ void crig_start(struct crig *r, unsigned node)
 	snprintf(n->address, sizeof n->address, "10.0.0.%u:7420", node + 1);
 	n->conf = (struct core_cluster){
 		.ttl = 2 * CRIG_SECOND, .guard = CRIG_SECOND / 50, .drift_ppm = 10000, .beat = CRIG_SECOND / 2, .look = CRIG_SECOND / 5,
-		.grace = 2 * CRIG_SECOND, .loss = CRIG_SECOND / 5, .node = node + 1, .may_master = true, .name = n->name, .address = n->address,
+		.grace = 2 * CRIG_SECOND, .loss = CRIG_SECOND / 5, .node = node + 1, .may_master = true, .place = r->place, .place_least = 4, .name = n->name, .address = n->address,
 	};
 	assert_int_equal(core_create(&n->mem, &n->core), 0);
 	struct core_event ev = { .kind = CORE_EV_START, .start = { .session = 1000 * (node + 1) + ++r->version, .incarnation = 1, .cluster = &n->conf } };
@@ -412,10 +412,11 @@ void crig_kill(struct crig *r, unsigned node)
 	r->node[node].core = NULL;
 }
 
-void crig_init(struct crig *r, unsigned n)
+void crig_init_placing(struct crig *r, unsigned n, core_nsec_t place)
 {
 	memset(r, 0, sizeof *r);
 	r->n = n;
+	r->place = place;
 	r->now = 1000 * CRIG_SECOND;
 	r->end = &r->first;
 	for (unsigned i = 0; i < n; i++)
@@ -423,6 +424,11 @@ void crig_init(struct crig *r, unsigned n)
 	crig_run(r, CRIG_SECOND);
 	for (unsigned i = 0; i < n && n < CORE_SHARDS; i++)
 		assert_true(crig_shards(r, i) > 0);
+}
+
+void crig_init(struct crig *r, unsigned n)
+{
+	crig_init_placing(r, n, 0);
 }
 
 void crig_done(struct crig *r)
@@ -458,6 +464,11 @@ unsigned crig_master(const struct crig *r, unsigned shard)
 	int node = node_of(r, map_of(r).map.shard[shard].master.session);
 
 	return node < 0 ? CRIG_NODES : (unsigned)node;
+}
+
+uint32_t crig_epoch(const struct crig *r, unsigned shard)
+{
+	return map_of(r).map.shard[shard].epoch;
 }
 
 unsigned crig_shards(const struct crig *r, unsigned node)

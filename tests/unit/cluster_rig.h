@@ -57,6 +57,7 @@ struct crig {
 	unsigned records_n;
 	uint64_t version, conn_number;
 	uint64_t conn[CRIG_NODES][CRIG_NODES];   /* 0: none */
+	core_nsec_t place;               /* of nodes that start from now on */
 	bool blocked[CRIG_NODES][CRIG_NODES];
 	bool store_cut[CRIG_NODES];
 	struct crig_event *first, **end;
@@ -70,6 +71,9 @@ struct crig {
 
 /* Nodes 0 to n-1, each started, linked, and a second later: the map is there, everything is open. */
 void crig_init(struct crig *r, unsigned n);
+
+/* The same, and shards go where they are used for so long. */
+void crig_init_placing(struct crig *r, unsigned n, core_nsec_t place);
 void crig_done(struct crig *r);
 void crig_start(struct crig *r, unsigned node);
 int crig_give(struct crig *r, unsigned node, const struct core_event *ev);
@@ -93,6 +97,7 @@ void crig_plant(struct crig *r, const char *key, const void *value, uint32_t siz
 
 /* By the map in the store. */
 unsigned crig_master(const struct crig *r, unsigned shard);
+uint32_t crig_epoch(const struct crig *r, unsigned shard);
 unsigned crig_shards(const struct crig *r, unsigned node);
 
 /* "test/N" whose shard that node masters, the n-th such. */

@@ -57,7 +57,7 @@ static void members(void *arg, void (*fn)(void *ctx, const struct query_member *
 {
 	(void)arg;
 	fn(ctx, &(struct query_member) { .name = "alpha", .state = "self", .self = true, .session = 7, .node = 1,
-					 .incarnation = 3, .may_master = true, .coordinates = true, .shards = 40, .address = "192.0.2.1:7420" });
+					 .incarnation = 3, .may_master = true, .coordinates = true, .shards = 40, .placed = 17, .address = "192.0.2.1:7420" });
 	fn(ctx, &(struct query_member) { .name = "beta", .state = "waiting", .session = 8, .node = 2, .may_master = true,
 					 .shards = 24, .address = "192.0.2.2:7420", .error = "nothing listens there" });
 }

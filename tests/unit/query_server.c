@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 		fake.cluster = (struct query_cluster){
 			.name = "prod", .address = "192.0.2.1:7420", .security = "pre-shared key 01234567", .ttl_ms = 5000,
 			.lease_ms = (uint64_t)atoi(argv[5]), .jeopardy = argc > 6 ? argv[6] : NULL, .open = true,
-			.members = atoi(argv[5]) ? 2 : 0, .shards = atoi(argv[5]) ? 40 : 0, .lapses = !atoi(argv[5]),
+			.members = atoi(argv[5]) ? 2 : 0, .shards = atoi(argv[5]) ? 40 : 0, .placed = atoi(argv[5]) ? 17 : 0, .lapses = !atoi(argv[5]),
 		};
 	snprintf(path, sizeof(path), "%s/io.dlock", argv[1]);
 	fd = serve_listen(path);

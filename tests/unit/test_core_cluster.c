@@ -329,7 +329,7 @@ static void bench_wait(struct bench *b, core_nsec_t span)
 static void bench_map(struct bench *b, uint64_t serial, uint64_t session, uint32_t epoch)
 {
 	struct clustermap m = { .serial = serial, .coordinator = 8 };
-	uint8_t bytes[CLUSTERMAP_BYTES];
+	uint8_t bytes[CLUSTERMAP_BYTES_MAX];
 	struct core_event ev = { .kind = CORE_EV_STORE };
 
 	for (unsigned i = 0; i < CORE_SHARDS; i++)
@@ -338,7 +338,7 @@ static void bench_map(struct bench *b, uint64_t serial, uint64_t session, uint32
 	assert_int_not_equal(b->op_map, 0);
 	ev.store.op = b->op_map;
 	ev.store.value = bytes;
-	ev.store.value_len = sizeof bytes;
+	ev.store.value_len = CLUSTERMAP_BYTES;
 	ev.store.version = 1000 + serial;
 	b->op_map = 0;
 	bench_step(b, &ev);

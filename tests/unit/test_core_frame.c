@@ -92,10 +92,10 @@ static void there_and_back(void **state)
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
 		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 56 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
 		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9, [MSG_OBSERVE] = 32 + 9, [MSG_NEWS] = 44 + 9,
-		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9,
+		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9, [MSG_PLACE] = 40,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_KEEP; kind++) {
+	for (unsigned kind = 0; kind <= MSG_PLACE; kind++) {
 		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
 		f.msg.flags |= kind == MSG_NEWS ? MSG_FLAG_NEWS : 0;
@@ -232,7 +232,7 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_KEEP + 1;
+	bytes[3] = MSG_PLACE + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 0, 7 }, 2), -EBADMSG);
@@ -245,7 +245,7 @@ static void records(void **state)
 	struct member_record m = { .session = 7, .node = 8, .may_master = true, .drains = true }, o;
 	char address[CORE_ADDRESS_MAX + 2], name[CORE_NODE_NAME_MAX + 2];
 	struct clustermap map = { .serial = 4, .coordinator = 7, .roster = 1 }, p;
-	uint8_t bytes[CLUSTERMAP_BYTES];
+	uint8_t bytes[CLUSTERMAP_BYTES_MAX];
 
 	beat_encode(&b, bytes);
 	assert_int_equal(beat_decode(bytes, BEAT_BYTES, &c), 0);
@@ -293,11 +293,22 @@ static void records(void **state)
 
 	for (unsigned i = 0; i < CORE_SHARDS; i++)
 		map.map.shard[i] = (struct map_reign){ { 7, 1 }, i + 1 };
-	clustermap_encode(&map, bytes);
+	assert_int_equal(clustermap_encode(&map, bytes), CLUSTERMAP_BYTES);
 	assert_int_equal(clustermap_decode(bytes, CLUSTERMAP_BYTES, &p), 0);
 	assert_true(p.serial == 4 && p.coordinator == 7 && p.map.shard[63].epoch == 64);
 	assert_int_equal(clustermap_decode(bytes, MAP_BYTES, &p), -EBADMSG);
 	assert_int_equal(clustermap_decode(bytes + 32, MAP_BYTES, &p), -EPROTONOSUPPORT);
+	assert_int_equal(p.map.placed, 0);
+
+	map.map.placed = 0x8000000000000003;
+	assert_int_equal(clustermap_encode(&map, bytes), CLUSTERMAP_BYTES_MAX);
+	assert_int_equal(clustermap_decode(bytes, CLUSTERMAP_BYTES_MAX, &p), 0);
+	assert_true(p.map.placed == 0x8000000000000003 && p.map.shard[63].epoch == 64);
+	assert_int_equal(clustermap_decode(bytes, CLUSTERMAP_BYTES, &p), -EBADMSG);
+	memset(bytes + CLUSTERMAP_BYTES, 0, 8);
+	assert_int_equal(clustermap_decode(bytes, CLUSTERMAP_BYTES_MAX, &p), -EBADMSG);
+	bytes[0] = CLUSTERMAP_LAYOUT;
+	assert_int_equal(clustermap_decode(bytes, CLUSTERMAP_BYTES_MAX, &p), -EBADMSG);
 }
 
 int main(void)
