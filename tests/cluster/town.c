@@ -334,6 +334,31 @@ void town_anew(unsigned ttl_ms, const char *lines)
 			give_up("the daemon of host %u does not come back; it said this: %s", i, town_log("daemon", i));
 }
 
+/* It masters its part of the shards again, and all of them are open. */
+static bool daemon_masters(unsigned host)
+{
+	char text[4000];
+
+	return !town_command(host, text, sizeof text, "status") && strstr(text, "shards are mastered here") &&
+	       !strstr(text, " 0 of 64 shards") && !strstr(text, "not open yet") && !strstr(text, "draining");
+}
+
+void town_roll(const char *lines)
+{
+	town_configure(lines);
+	for (unsigned i = 1; i <= town.hosts; i++) {
+		daemon_kill(i, SIGTERM);
+		daemon_begin(i);
+		uint64_t until = now_ns() + READY_MS * MS;
+		bool back = daemon_ready(i, READY_MS);
+		for (unsigned k = 1; back && k <= town.hosts; k++)
+			while (!daemon_masters(k) && now_ns() < until)
+				nap_ns(100 * MS);
+		if (!back || !daemon_masters(i))
+			give_up("the daemon of host %u does not come back; it said this: %s", i, town_log("daemon", i));
+	}
+}
+
 void town_mend(void)
 {
 	lab_heal();

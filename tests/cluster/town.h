@@ -41,6 +41,9 @@ void town_configure(const char *lines);
 /* All daemons stop, and begin again so. */
 void town_anew(unsigned ttl_ms, const char *lines);
 
+/* The same, one after the other: each hands its shards over, so that nothing is suspect afterwards. */
+void town_roll(const char *lines);
+
 void daemon_begin(unsigned host);        /* does not wait until it is ready */
 bool daemon_ready(unsigned host, unsigned ms);
 void daemon_kill(unsigned host, int signo);      /* and is waited for, unless it is SIGSTOP */

@@ -97,6 +97,22 @@ static unsigned coordinator(unsigned host)
 	return found;
 }
 
+static unsigned shards(unsigned host)
+{
+	struct json_object *o = ask(host, "members --json"), *all = o, *v;
+	unsigned n = 0;
+
+	json_object_object_get_ex(o, "members", &all);
+	for (size_t i = 0; i < json_object_array_length(all); i++) {
+		struct json_object *m = json_object_array_get_idx(all, i);
+
+		if (host_of(m, "name") == host && json_object_object_get_ex(m, "shards", &v))
+			n = (unsigned)json_object_get_int(v);
+	}
+	json_object_put(o);
+	return n;
+}
+
 /* The name has to be open there. */
 static unsigned master_of(unsigned host, const char *name)
 {
@@ -490,7 +506,7 @@ static bool is_same(unsigned master, unsigned host)
 static struct failover {
 	const char *key, *what;
 	bool (*master)(unsigned master, unsigned host);
-	bool coordinates;
+	bool coordinates, alone;         /* it uses all shards, and masters them */
 	char prefix[24];                 /* of names, new ones for each run */
 } failing;
 
@@ -502,6 +518,22 @@ static void holds(unsigned host)
 	__atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
 	for (;;)
 		pause();
+}
+
+/* Names of its own, each once, until it is killed. */
+static void uses_all(unsigned host)
+{
+	char name[48];
+
+	at_host(host);
+	for (unsigned long n = 0; ; n++) {
+		snprintf(name, sizeof name, "%s-u%lu", failing.prefix, n);
+		dlock_t *l = bench_open(name);
+
+		bench_ok(dlock_wait(l), "dlock_wait");
+		bench_ok(dlock_post(l), "dlock_post");
+		bench_ok(dlock_close(l), "dlock_close");
+	}
 }
 
 static void takes_over(unsigned host)
@@ -530,6 +562,11 @@ static double failover_once(unsigned run)
 
 	memset(shared, 0, sizeof *shared);
 	snprintf(failing.prefix, sizeof failing.prefix, "%s-%u", failing.key, run);
+	pid_t user = failing.alone ? begin(uses_all, host) : 0;
+	for (unsigned i = 0; user && shards(host) < 64 && i < 300; i++)
+		nap_ns(100 * MS);
+	if (user && shards(host) < 64)
+		errx(2, "host %u alone uses locks, and masters %u of 64 shards", host, shards(host));
 	pid_t holder = begin(holds, host);
 	bench_await(&shared->ready);
 	pid_t waiter = begin(takes_over, (host + run % (HOSTS - 1)) % HOSTS + 1);       /* any of the others */
@@ -540,6 +577,10 @@ static double failover_once(unsigned run)
 	kill(town.daemon[host], SIGKILL);
 	kill(holder, SIGKILL);
 	waitpid(holder, NULL, 0);
+	if (user) {
+		kill(user, SIGKILL);
+		waitpid(user, NULL, 0);
+	}
 	daemon_kill(host, SIGKILL);
 	join(waiter);
 	double ms = (double)(shared->at - begun) / 1e6;
@@ -555,7 +596,7 @@ static double failover_bound(void)
 	return FAILOVER_TTL_MS * (1 + 2 * (0.01 + 1.0 / 50) + 2 * (1.0 / 20));
 }
 
-static void measure_failover(const char *key, const char *what, bool (*master)(unsigned, unsigned), bool coordinates)
+static void measure_failover(const char *key, const char *what, bool (*master)(unsigned, unsigned), bool coordinates, bool alone)
 {
 	unsigned n = getenv("DLOCK_BENCH_FULL") ? FAILOVERS_FULL : FAILOVERS;
 	struct row row = { .key = key, .what = what, .unit = "ms", .better = LESS_IS_BETTER, .worst = true,
@@ -564,7 +605,7 @@ static void measure_failover(const char *key, const char *what, bool (*master)(u
 
 	if (!bench_wanted(key))
 		return;
-	failing = (struct failover){ .key = key, .master = master, .coordinates = coordinates };
+	failing = (struct failover){ .key = key, .master = master, .coordinates = coordinates, .alone = alone };
 	for (unsigned i = 0; i < n; i++)
 		ms[i] = failover_once(i);
 	snprintf(row.note, sizeof row.note, "the longest of %u runs, median %.0f ms; the bound for TTL=%u ms is %.0f ms, and %u ms more may pass", n,
@@ -581,11 +622,13 @@ int main(void)
 	shared = bench_shared(sizeof *shared);
 	measure_handovers();
 	measure_keep();
-	if (bench_wanted("failover") || bench_wanted("failover-master") || bench_wanted("failover-coordinator"))
+	if (bench_wanted("failover") || bench_wanted("failover-master") || bench_wanted("failover-coordinator") ||
+	    bench_wanted("failover-all"))
 		town_anew(FAILOVER_TTL_MS, "");
-	measure_failover("failover", "a node is killed until its lock is granted elsewhere", is_another, false);
-	measure_failover("failover-master", "the same, and it mastered the name", is_same, false);
-	measure_failover("failover-coordinator", "the same, and it was coordinator", is_another, true);
+	measure_failover("failover", "a node is killed until its lock is granted elsewhere", is_another, false, false);
+	measure_failover("failover-master", "the same, and it mastered the name", is_same, false, false);
+	measure_failover("failover-coordinator", "the same, and it was coordinator", is_another, true, false);
+	measure_failover("failover-all", "the same, and it mastered all names, since it used them", is_same, false, true);
 	bench_end();
 	return 0;
 }

@@ -4,7 +4,9 @@
  *
  *   pairs      takes and gives back, on names that nobody else wants: one client, 16, 64. "Cached": one name again and
  *              again, which dlock's node keeps; "fresh": each name once, so that every pair costs dlock what it costs the
- *              others, a conversation with a server. Fresh dlock opens and closes each name as well.
+ *              others, a conversation with a server. Fresh dlock opens and closes each name as well. One client: once with
+ *              shards spread over the nodes (`spread`: Placement=no, or the first seconds of any cluster), once when they
+ *              have gone to the client's node, and with the packets that the nodes send meanwhile.
  *   contended  one name, clients on all hosts: how often a second another client has it than before, and how long they
  *              waited. Each hold is a moment: take, note, give. `strict`: dlock hands over to another node at
  *              once; `bursts`: as it is configured by default, after a bounded number of hand-overs within the node.
@@ -12,6 +14,7 @@
  * Each round runs dlock and then the rival for a second; a row is the median of the rounds' ratios.
  */
 #include <err.h>
+#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +31,7 @@
 #define WAITS_MAX 200000         /* noted by one client in a run */
 #define SERVICE_ROUNDS 5
 #define TTL_MS 5000
+#define SETTLE_RUNS 20
 
 enum work { CACHED, FRESH, CONTENDED };
 
@@ -150,19 +154,114 @@ static double pairs_dlock(void *arg)
 	return pairs((void *)&rival_dlock);
 }
 
-static void measure_pairs(enum work work, unsigned clients, const struct rival *r, double goal)
+static void measure_pairs(const char *how, enum work work, unsigned clients, const struct rival *r, double goal)
 {
 	char key[64], what[100];
 	struct row row = { .key = key, .what = what, .rival = r->name, .unit = "pairs/s", .better = MORE_IS_BETTER, .goal = goal };
 
-	snprintf(key, sizeof key, "%s-%u-%s", work == CACHED ? "cached" : "fresh", clients, r->name);
-	snprintf(what, sizeof what, "take and give back, %s, %u client%s", work == CACHED ? "lease cached" : "each name once", clients,
-		 clients > 1 ? "s" : "");
+	snprintf(key, sizeof key, "%s-%u-%s", how, clients, r->name);
+	snprintf(what, sizeof what, "take and give back, %s, %u client%s%s", work == CACHED ? "lease cached" : "each name once", clients,
+		 clients > 1 ? "s" : "", strcmp(how, "spread") ? "" : ", shards spread evenly");
 	if (!bench_wanted(key) || r->missing())
 		return;
 	now.work = work;
 	now.clients = clients;
 	bench_rounds(&row, SERVICE_ROUNDS, pairs_dlock, pairs, (void *)r);
+}
+
+/* --- One client, and where shards are --- */
+
+static bool wanted_with(const char *how, const char *what)
+{
+	char key[64];
+
+	snprintf(key, sizeof key, "%s-1-%s", how, what);
+	return bench_wanted(key);
+}
+
+static unsigned shards_of_client(void)
+{
+	static char text[20000];
+	struct json_object *o, *all, *v;
+	unsigned n = 0;
+
+	if (town_command(1, text, sizeof text, "members --json") || !(o = json_tokener_parse(text)))
+		errx(2, "dlock members: %s", text);
+	for (size_t i = 0; json_object_object_get_ex(o, "members", &all) && i < json_object_array_length(all); i++) {
+		struct json_object *m = json_object_array_get_idx(all, i);
+
+		if (json_object_object_get_ex(m, "self", &v) && json_object_get_boolean(v) && json_object_object_get_ex(m, "shards", &v))
+			n = (unsigned)json_object_get_int(v);
+	}
+	json_object_put(o);
+	return n;
+}
+
+static void settle(void)
+{
+	unsigned seconds = 0;
+
+	now.work = FRESH;
+	now.clients = 1;
+	for (; shards_of_client() < 64 && seconds < SETTLE_RUNS; seconds++)
+		pairs_dlock(NULL);
+	note("after %u runs of a second host 1, where the client is, masters %u of 64 shards", seconds, shards_of_client());
+}
+
+/* What leaves that host. */
+static double packets_of(unsigned host)
+{
+	char path[64], line[400];
+	unsigned long long v[10] = { 0 };
+
+	snprintf(path, sizeof path, "/proc/%d/net/dev", (int)town.daemon[host]);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, " eth0: %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6,
+			   v + 7, v + 8, v + 9) == 10)
+			break;
+	if (!f)
+		err(2, "%s", path);
+	fclose(f);
+	return (double)v[9];
+}
+
+static double packets_per_pair(void)
+{
+	double before = 0, after = 0;
+
+	for (unsigned i = 1; i <= RIVAL_HOSTS; i++)
+		before += packets_of(i);
+	now.work = FRESH;
+	now.clients = 1;
+	pairs_dlock(NULL);
+	for (unsigned i = 1; i <= RIVAL_HOSTS; i++)
+		after += packets_of(i);
+	return (after - before) / (double)shared->client[0].pairs;
+}
+
+/* Both ways; the daemons are as they are by default afterwards. */
+static void measure_placed(void)
+{
+	struct row row = { .key = "fresh-1-packets", .what = "the same, 1 client: packets that all nodes send, a pair", .rival = "spread",
+			   .unit = "packets", .better = LESS_IS_BETTER, .goal = 0.05, .unpaired = true };
+	double spread[SERVICE_ROUNDS], placed[SERVICE_ROUNDS];
+	bool packets = bench_wanted(row.key), any = packets || wanted_with("fresh", "redis") || wanted_with("fresh", "etcd");
+
+	measure_pairs("spread", FRESH, 1, &rival_redis, 0);
+	measure_pairs("spread", FRESH, 1, &rival_etcd, 0);
+	for (unsigned i = 0; packets && i < SERVICE_ROUNDS; i++)
+		spread[i] = packets_per_pair();
+	town_roll("");
+	if (!any)
+		return;
+	settle();
+	measure_pairs("fresh", FRESH, 1, &rival_redis, 1);
+	measure_pairs("fresh", FRESH, 1, &rival_etcd, 10);
+	for (unsigned i = 0; packets && i < SERVICE_ROUNDS; i++)
+		placed[i] = packets_per_pair();
+	if (packets)
+		bench_row(&row, placed, spread, SERVICE_ROUNDS);
 }
 
 /* --- One name --- */
@@ -234,6 +333,7 @@ static void measure_all_contended(const char *how, double goal)
 int main(void)
 {
 	harness_begin(3600);
+	town_configure("[Cluster]\nPlacement=no\n");
 	town.more = LAB_HOSTS - RIVAL_HOSTS - TOWN_STORES;
 	town_begin(RIVAL_HOSTS, TTL_MS);
 	bench_begin("services");
@@ -243,12 +343,11 @@ int main(void)
 			note("not measured: %s", rivals[k]->missing());
 		else
 			rivals[k]->serve();
-	measure_pairs(CACHED, 1, &rival_redis, 10000);
-	measure_pairs(FRESH, 1, &rival_redis, 1);
-	measure_pairs(FRESH, 1, &rival_etcd, 10);
+	measure_pairs("cached", CACHED, 1, &rival_redis, 10000);
+	measure_placed();
 	for (unsigned n = 16; n <= 64; n *= 4) {
-		measure_pairs(FRESH, n, &rival_redis, 2);
-		measure_pairs(FRESH, n, &rival_etcd, 50);
+		measure_pairs("fresh", FRESH, n, &rival_redis, 2);
+		measure_pairs("fresh", FRESH, n, &rival_etcd, 50);
 	}
 	measure_all_contended("bursts", 20);
 	town_anew(TTL_MS, "[Node]\nBurst=0\n");

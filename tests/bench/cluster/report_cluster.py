@@ -14,11 +14,11 @@ import report  # noqa: E402
 
 SECTIONS = [
     ('A lock that nobody else wants', 'pairs of taking and giving back a second: more is better',
-     ['cached-1-redis', 'fresh-1-redis', 'fresh-1-etcd', 'fresh-16-redis', 'fresh-16-etcd', 'fresh-64-redis', 'fresh-64-etcd']),
+     ['cached-1-redis', 'spread-1-redis', 'spread-1-etcd', 'fresh-1-redis', 'fresh-1-etcd', 'fresh-1-packets', 'fresh-16-redis', 'fresh-16-etcd', 'fresh-64-redis', 'fresh-64-etcd']),
     ('From node to node', 'less is better', ['handover-holder', 'handover-waiter', 'handover-third']),
     ('A barrier over all nodes', 'less is better', ['barrier-24']),
     ('Keeping 100,000 leases', 'less is better', ['keep-cpu', 'keep-packets']),
-    ('A node is killed', 'less is better', ['failover', 'failover-master', 'failover-coordinator']),
+    ('A node is killed', 'less is better', ['failover', 'failover-master', 'failover-coordinator', 'failover-all']),
 ]
 HOWS = [('bursts', 'as dlock is configured by default: a node that has the lock may serve its own waiters for a bounded burst first'),
         ('strict', 'Burst=0: the lock goes to the next node at once')]
@@ -51,6 +51,10 @@ TAIL = '''
 - Each rival is used as its own documentation says (`tests/bench/cluster/rival.h`). None of them writes to a disk that has to be waited for: Redis
   keeps nothing, PostgreSQL has fsync off, etcd and ZooKeeper do not force. dlock's daemons talk by TLS 1.3, the rivals in plain text.
 - *Cached*: one name again and again, which dlock's node keeps. *Fresh*: each name once, opened and closed by dlock as well.
+- One client alone: shards go where they are used. `spread-1` is a cluster where they have not, and lie evenly on the three nodes: with
+  Placement=no, or in the first seconds. `fresh-1` is the same some seconds later: the client's node has become the master of all, and
+  `fresh-1-packets` shows that a pair costs no network any more (what is left are the daemons' beats). With 16 and more clients,
+  which are spread over the nodes, no node makes most of the claims, and shards stay where they are.
 - *Owner changes*: another client than before has the lock. A wait is noted for every acquisition, also for those that found it free.
   In strict order too a node serves its own clients until another has asked: with several clients a node most changes are within nodes.
 - `handover`: from just before one host's client gives the lock back until another host's, which sleeps, has it; beside it a futex wake, 64 bytes by
@@ -59,7 +63,7 @@ TAIL = '''
   and back, by two processes that sleep in between.
 - `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s, in turn.
 - `failover`: SIGKILL to daemon and client at once, until a client of another node has the lock. The bound is TTL + 2d + o
-  (docs/LEASE.md). `DLOCK_BENCH_FULL=1` makes it 100 runs of each.
+  (docs/LEASE.md). `failover-all`: the killed node has used names of its own for so long that it mastered all 64 shards. `DLOCK_BENCH_FULL=1` makes it 100 runs of each.
 - How many messages a hand-over takes does not depend on how many nodes wait: `tests/unit/test_core_reach.c` counts them for 2
   and for 64 nodes.
 
