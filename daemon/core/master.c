@@ -272,6 +272,17 @@ static name_t ready_get(struct master *m, unsigned shard)
 	return n;
 }
 
+/* Who held it alone when the master before stopped has told this one that he has given it back. */
+static void given_back_forget(struct master *m, name_t n)
+{
+	struct master_name *r = record_of(m, n);
+
+	if (r->heard)
+		r->holder = 0;
+	r->heard = false;
+	record_drop_if_idle(m, n);
+}
+
 bool master_work(struct master *m, struct step *s)
 {
 	if (m->ended) {
@@ -290,7 +301,7 @@ bool master_work(struct master *m, struct step *s)
 	if (r && is_watched(m, r))
 		news_work(m, n, s);
 	else if (r && !queue_head(m, r))
-		record_drop_if_idle(m, n);
+		given_back_forget(m, n);
 	return true;
 }
 

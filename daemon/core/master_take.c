@@ -327,6 +327,7 @@ static struct master_name *left_by(struct master *m, name_t n, const struct msg 
 	if (!r->holder || r->heard || r->holder == msg->from.session) {
 		r->holder = msg->from.session;
 		r->heard = true;
+		record_list(m, n);               /* once it is open nobody has to be told any more */
 	}
 	return r;
 }

@@ -560,6 +560,33 @@ static void drains(void **state)
 
 /* --- Envelopes and records --- */
 
+/* A name that is given back while its shard moves, and that nobody wants again. */
+static void given_back_in_a_move(void **state)
+{
+	(void)state;
+	static struct crig r;
+	char key[16];
+	unsigned n = 0, node = 0;
+
+	crig_init(&r, 3);
+	while (r.node[node].core->master.suspect)
+		node++;                          /* of those everything is remembered */
+	unsigned shard = shard_of(crig_key(&r, node, n, key), strlen(key)), other = (node + 1) % 3;
+	assert_int_equal(crig_claim(&r, other, 5, key), 0);
+	crig_run(&r, CRIG_SECOND / 50);
+	assert_int_equal(r.node[other].held[5], CORE_WEIGHT_ALL);
+	r.lose[MSG_RELEASE] = 1u << node;
+	assert_int_equal(crig_release(&r, other, 5), 0);
+	crig_give(&r, node, &(struct core_event){ .kind = CORE_EV_DRAIN });
+	crig_run(&r, 2 * CRIG_SECOND);
+	unsigned next = crig_master(&r, shard);
+	assert_int_not_equal(next, node);
+	assert_true(r.node[next].core->master.open & shard_bit(shard));
+	assert_int_equal(r.node[next].core->master.shard[shard].names, 0);
+	assert_int_equal(r.node[next].core->master.suspect & shard_bit(shard), 0);
+	crig_done(&r);
+}
+
 /* The next masters read the map late: whoever has drained may stop all the same, and nothing waits for him, or is suspect. */
 static void drains_to_the_late(void **state)
 {
@@ -738,6 +765,7 @@ int main(void)
 		{ "a daemon that adopted and could read nothing ends what it adopted, or says that it has not",
 		  leaves_before_it_has_read, NULL, NULL, NULL },
 		{ "a node that drains masters nothing, and keeps what it holds", drains, NULL, NULL, NULL },
+		{ "what is given back while a shard moves leaves nothing behind", given_back_in_a_move, NULL, NULL, NULL },
 		{ "it says so only when the next masters need it no more, however late they read the map", drains_to_the_late, NULL, NULL, NULL },
 		{ "a hand-over takes as many messages with 64 nodes that wait as with 2", waiters_cost_nothing, NULL, NULL, NULL },
 		{ "envelopes: written-down bytes, and nothing else is one", envelopes, NULL, NULL, NULL },
