@@ -229,13 +229,16 @@ int cluster_ready(struct node *n);       /* the store's answers from now on */
 void cluster_close(struct node *n);
 void cluster_reload(struct node *n, const struct config *old);
 void cluster_links_event(struct node *n, const struct links_event *ev);
-void act_cluster(struct node *n, const struct core_action *a);
-void cluster_superseded(struct node *n);
-void node_loss_done(void *arg);
+int cluster_note(struct node *n, uint64_t deadline);      /* session and deadline, into the ledger */
 void node_stop(struct node *n);          /* in good order: shards first. A second time: at once */
 int node_leave(struct node *n);          /* and the session last. -ENOTSUP: alone */
 void node_sleep(struct node *n, bool announced);          /* system.h */
 int node_drain(struct node *n, bool on); /* -ENOTSUP */
+
+/* session.c */
+void act_cluster(struct node *n, const struct core_action *a);
+void cluster_superseded(struct node *n);
+void node_loss_done(void *arg);
 
 /* members.c */
 const char *node_peer_name(const struct node *n, uint64_t session);      /* until the next call */
@@ -245,6 +248,8 @@ void members_cluster(const struct node *n, const struct core_stats *st, struct q
 
 /* view.c */
 void node_source(struct node *n, struct query_source *ret);
+
+/* events.c */
 void node_tell(void *arg, const struct shm_event *ev);
 void node_link_event(void *arg, const struct links_event *ev);
 

@@ -248,6 +248,49 @@ static struct core_value leader_of_name(const struct node *n, uint32_t ref)
 	return (struct core_value){ CORE_VALUE_KNOWN, (uint16_t)v.len, v.count, v.token, v.bytes };
 }
 
+static void event_of_adopt(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)
+{
+	const struct ledger_name *rec = ref_name(n, q->ref);
+	enum kind kind = name_kind(ref_space(n, q->ref), ref_slot(n, q->ref));
+
+	ret->adopt.ref = q->ref;
+	ret->adopt.key = key;
+	ret->adopt.key_len = ref_key(n, q->ref, key);
+	ret->adopt.range = (struct core_range){ rec->first, rec->count };
+	ret->adopt.number = rec->number;
+	ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
+	ret->adopt.weight = rec->shared;
+	if (kind == KIND_SEM)
+		sem_event_adopt(n, q->ref, ret);
+	if (kind == KIND_POOL)
+		pool_event_adopt(n, q->ref, ret);
+}
+
+static void event_of_claim(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)
+{
+	ret->claim.ref = q->ref;
+	ret->claim.key = key;
+	ret->claim.key_len = ref_key(n, q->ref, key);
+	ret->claim.weight = q->wanted;
+	ret->claim.limit = q->limit;
+	ret->claim.tries = q->tries;
+	ret->claim.priority = priority_of_name(n, q->ref);
+}
+
+/* Of a lock all is given back, and wanted again. */
+static void event_of_change(const struct node *n, const struct node_event *q, struct core_event *ret)
+{
+	ret->change.ref = q->ref;
+	ret->change.used = q->used;
+	ret->change.died = q->died;
+	ret->change.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
+	ret->change.held = q->held;
+	ret->change.wanted = q->wanted;
+	ret->change.tries = q->tries;
+	ret->change.upgrade = q->upgrade;
+	ret->change.priority = q->wanted ? priority_of_name(n, q->ref) : 0;
+}
+
 static void event_of(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)
 {
 	*ret = (struct core_event){ .kind = q->kind, .now = loop_clock() };
@@ -255,30 +298,11 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_START:
 		event_of_start(n, ret);
 		return;
-	case CORE_EV_ADOPT: {
-		const struct ledger_name *rec = ref_name(n, q->ref);
-
-		ret->adopt.ref = q->ref;
-		ret->adopt.key = key;
-		ret->adopt.key_len = ref_key(n, q->ref, key);
-		ret->adopt.range = (struct core_range){ rec->first, rec->count };
-		ret->adopt.number = rec->number;
-		ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
-		ret->adopt.weight = rec->shared;
-		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_SEM)
-			sem_event_adopt(n, q->ref, ret);
-		if (name_kind(ref_space(n, q->ref), ref_slot(n, q->ref)) == KIND_POOL)
-			pool_event_adopt(n, q->ref, ret);
+	case CORE_EV_ADOPT:
+		event_of_adopt(n, q, key, ret);
 		return;
-	}
 	case CORE_EV_CLAIM:
-		ret->claim.ref = q->ref;
-		ret->claim.key = key;
-		ret->claim.key_len = ref_key(n, q->ref, key);
-		ret->claim.weight = q->wanted;
-		ret->claim.limit = q->limit;
-		ret->claim.tries = q->tries;
-		ret->claim.priority = priority_of_name(n, q->ref);
+		event_of_claim(n, q, key, ret);
 		return;
 	case CORE_EV_REFILL:
 		ret->refill.ref = q->ref;
@@ -290,16 +314,8 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->release.died = q->died;
 		ret->release.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
 		return;
-	case CORE_EV_CHANGE:             /* of a lock all is given back, and wanted again */
-		ret->change.ref = q->ref;
-		ret->change.used = q->used;
-		ret->change.died = q->died;
-		ret->change.value = value_of_name(n, q->ref, CORE_VALUE_NONE);
-		ret->change.held = q->held;
-		ret->change.wanted = q->wanted;
-		ret->change.tries = q->tries;
-		ret->change.upgrade = q->upgrade;
-		ret->change.priority = q->wanted ? priority_of_name(n, q->ref) : 0;
+	case CORE_EV_CHANGE:
+		event_of_change(n, q, ret);
 		return;
 	case CORE_EV_KEEP:
 		ret->keep.ref = q->ref;
