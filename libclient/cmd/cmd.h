@@ -21,6 +21,9 @@ int cmd_put(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 
+/* What kind_text() calls it, or how that begins, if only one does. NULL: none, or several. */
+const char *kind_find(const char *text);
+
 /* What the commands that only look have in common (options.c). */
 struct options {
 	bool json;

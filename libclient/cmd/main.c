@@ -18,7 +18,7 @@ static const struct command {
 	{ "watch", cmd_watch, "what happens, one event a line" },
 	{ "get", cmd_get, "a small value in the store" },
 	{ "put", cmd_put, "sets one" },
-	{ "rm", cmd_rm, "removes one" },
+	{ "rm", cmd_rm, "removes one; or a latch or free semaphore that was left" },
 	{ "members", cmd_members, "the nodes of the cluster" },
 	{ "node", cmd_node, "drain: hands its shards over; leave: leaves the cluster" },
 	{ "keygen", cmd_keygen, "makes a key that the nodes of a cluster share" },

@@ -11,6 +11,7 @@
 
 #include "client.h"
 #include "cmd.h"
+#include "proto/name.h"
 #include "run.h"
 
 #define SECONDS_MAX   1e9
@@ -216,12 +217,22 @@ static int say(const struct run *run, const char *why, int code)
 	return code;
 }
 
+static bool name_right(const char *name)
+{
+	const char *slash = strchr(name, '/'), *rest = slash ? slash + 1 : name;
+
+	return (!slash || space_name_valid(name, (size_t)(slash - name))) && object_name_valid(rest, strlen(rest));
+}
+
 static int failed(const struct run *run, int error)
 {
 	switch (error) {
 	case EINVAL:
-		return say(run, run->kind == RUN_SEM ? "not a name (SPACE/NAME, or NAME), or open elsewhere with another number of permits"
-						     : "not a name (SPACE/NAME, or NAME)", EX_DATAERR);
+		if (run->kind != RUN_SEM || !name_right(run->name))
+			return say(run, "not a name (SPACE/NAME, or NAME)", EX_DATAERR);
+		fprintf(stderr, "dlock run: %s: is open elsewhere with another number of permits than %u (dlock show --kind semaphore %s; "
+			"dlock_sem_resize(3) changes it for all)\n", run->name, run->permits, run->name);
+		return EX_DATAERR;
 	case ENAMETOOLONG:
 		return say(run, "too long: a space has up to 64 bytes, a name up to 255", EX_DATAERR);
 	case ENOTCONN: case EPIPE:       /* gone while it answered */

@@ -9,7 +9,6 @@
 #include "client.h"
 #include "cmd.h"
 #include "party.h"
-#include "proto/kind.h"
 #include "table.h"
 
 static const char help[] =
@@ -66,26 +65,6 @@ static void show(struct json_object *name)
 	party_table_init(&t);
 	party_table_add(&t, name);
 	table_done(&t);
-}
-
-/* What kind_text() calls it, or how that begins, if only one does. NULL: none, or several. */
-static const char *kind_find(const char *text)
-{
-	const char *found = NULL;
-	size_t len = strlen(text);
-
-	for (enum kind k = 0; k < KINDS; k++) {
-		const char *name = kind_text(k);
-
-		if (strcmp(name, text) == 0)
-			return name;
-		if (len == 0 || strncmp(name, text, len) != 0)
-			continue;
-		if (found)
-			return NULL;
-		found = name;
-	}
-	return found;
 }
 
 int cmd_show(int argc, char **argv)

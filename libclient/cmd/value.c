@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* dlock get, put, rm: small values in the store. */
+/* dlock get, put: small values in the store. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -35,11 +35,6 @@ static const char help_put[] =
 "Usage: dlock put [--if-version N] [--json] KEY [VALUE]\n\n"
 "Sets the value of KEY, to VALUE or what comes on standard input, of 64 KiB at most. All nodes of the cluster see it at once; it\n"
 "stays until it is removed.\n\n"
-COMMON;
-
-static const char help_rm[] =
-"Usage: dlock rm [--if-version N] KEY\n\n"
-"Removes the value of KEY. Exit code 66: there is none.\n\n"
 COMMON;
 
 struct request {
@@ -170,7 +165,7 @@ int cmd_get(int argc, char **argv)
 	return r;
 }
 
-/* --- put, rm --- */
+/* --- put --- */
 
 static int done(const struct request *rq, struct json_object *answer)
 {
@@ -233,16 +228,4 @@ int cmd_put(int argc, char **argv)
 	r = put_bytes(&rq, bytes, n);
 	free(bytes);
 	return r;
-}
-
-int cmd_rm(int argc, char **argv)
-{
-	struct request rq = { .method = "io.dlock.Remove", .help = help_rm, .operands_max = 1 };
-	struct json_object *answer;
-	int r;
-
-	if (parse(argc, argv, true, &rq, &r) < 0)
-		return r;
-	r = ask(&rq, NULL, &answer);
-	return r ? r : done(&rq, answer);
 }

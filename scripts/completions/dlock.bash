@@ -56,7 +56,8 @@ _dlock() {
 	run:*) _dlock_run "$cur" ;;
 	ls:-*) COMPREPLY=($(compgen -W '--json --names --help' -- "$cur")) ;;
 	get:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
-	put:-* | rm:-*) COMPREPLY=($(compgen -W '--if-version --json --help' -- "$cur")) ;;
+	put:-*) COMPREPLY=($(compgen -W '--if-version --json --help' -- "$cur")) ;;
+	rm:-*) COMPREPLY=($(compgen -W '--kind --force --if-version --json --help' -- "$cur")) ;;
 	show:-*) COMPREPLY=($(compgen -W '--json --kind --help' -- "$cur")) ;;
 	status:-* | members:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	ls:*) _dlock_spaces "$cur" ;;

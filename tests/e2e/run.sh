@@ -347,7 +347,7 @@ ok $? 'dlock watch tells a semaphore from a lock of the same name'
 kill $watch
 wait $watch 2>/dev/null
 hold sem --sem 2
-run 1 -n --sem 2 sem true && run 65 --sem 3 sem true && says 'another number'
+run 1 -n --sem 2 sem true && run 65 --sem 3 sem true && says 'another number of permits than 3' && ! says 'not a name'
 ok $? 'two runs hold the two permits of a semaphore, a third finds none, and a fourth is told that there are two'
 "$dlock" show sem >"$out" && has 'semaphore, held' && has '2 of 2' && has "default/sem *held .* $one .*--sem 2" &&
 	has "default/sem *held .* $holder .*--sem 2" && [ "$(grep -c '^default/sem ' "$out")" = 2 ]

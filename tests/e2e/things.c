@@ -101,6 +101,16 @@ static int l_unlink(struct stage *s, uint64_t unused)
 	return dlock_latch_unlink(s->text);
 }
 
+static int l_close(struct stage *s, uint64_t unused)
+{
+	int r = dlock_latch_close(latch);
+
+	(void)s;
+	(void)unused;
+	latch = NULL;
+	return r;
+}
+
 static int l_count_many(struct stage *s, uint64_t me)
 {
 	(void)s;
@@ -359,6 +369,30 @@ static void die_again_and_again(unsigned n)
 
 /* --- Latches --- */
 
+static bool says(const char *command, int code, const char *part)
+{
+	char text[1024];
+	int r = dlock_command(text, sizeof text, "%s", command);
+
+	if (r != code || !strstr(text, part))
+		note("%s: %d, %s", command, r, text);
+	return r == code && strstr(text, part);
+}
+
+/* What is left behind is removed without a program. */
+static void removed_by_command(void)
+{
+	ok(actor_do(&crew[3], l_open, 4, "left").r == 0 && says("rm --kind latch left", 1, "is in use: open in 1 process"),
+	   "a latch that is in use is not removed by dlock rm");
+	ok(actor_do(&crew[3], l_close, 0, "").r == 0 && says("rm --kind latch left", 0, "") && says("rm --kind latch left", 66, "no latch"),
+	   "... one that was left is");
+	ok(actor_do(&crew[3], l_open, 4, "left").r == 0 && says("rm -f -k la left", 0, "") && actor_do(&crew[3], l_value, 0, "").r == ENOENT,
+	   "... and one that is in use if it has to be");
+	ok(says("rm --kind condition left", 64, "leaves nothing behind") && says("rm -k id left", 64, "never removed") &&
+	   says("rm -k free left", 66, "no free semaphore") && says("rm -f left", 64, "--kind"), "of other kinds there is nothing to remove");
+	actor_do(&crew[3], l_close, 0, "");
+}
+
 static void latches(void)
 {
 	struct result res;
@@ -386,6 +420,7 @@ static void latches(void)
 	ok(actor_do(&crew[0], l_unlink, 0, "door").r == 0 && actor_do(&crew[1], l_count, 1, "").r == ENOENT &&
 	   actor_do(&crew[2], l_wait, 1000, "").r == ENOENT, "unlinked it is gone for all");
 	ok(actor_do(&crew[0], l_unlink, 0, "door").r == ENOENT, "... and cannot be unlinked again");
+	removed_by_command();
 	crew_end();
 }
 
