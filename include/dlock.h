@@ -115,6 +115,22 @@ int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
  */
 int dlock_attr_set_priority(dlock_attr_t *a, unsigned p);
 
+/* The longest lock-delay, in milliseconds. */
+#define DLOCK_DELAY_MAX 60000
+
+/*
+ * Lock-delay (default: 0): after an exclusive hold, or a leadership, has been lost, nobody is granted the lock for so many milliseconds,
+ * in the whole cluster. For resources that cannot compare dlock_token(): what the lost holder still has under way is to be over
+ * by then. Lost is what is not given back by dlock_post(): the process ends or execs while it holds, or its node dies or loses its lease.
+ * It counts from when that is noticed: at once if a process dies, else once the node's lease has ended for certain.
+ *
+ * Of a process that dies, the longest delay of its handles of that name counts; of a node, the longest of all who have had the name
+ * open there. Where a node is lost that alone knew who held what, names that nobody else holds wait for the longest delay in use among
+ * them. Meanwhile dlock_trywait() says EBUSY. No delay follows a dlock_post(), or the end of a thread whose process lives on; nor shared
+ * holds, permits or worker ids that are lost: those come back at once. EINVAL: more than DLOCK_DELAY_MAX.
+ */
+int dlock_attr_set_delay_ms(dlock_attr_t *a, unsigned ms);
+
 /*
  * A signal for this process when a hold of it through such a handle is lost (default: 0, none). It is
  * sent when the node is about to lose its lease, before anybody else can be granted it, by the

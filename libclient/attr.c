@@ -72,6 +72,14 @@ int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms)
 	return 0;
 }
 
+int dlock_attr_set_delay_ms(dlock_attr_t *a, unsigned ms)
+{
+	if (ms > DLOCK_DELAY_MAX)
+		return EINVAL;
+	a->delay_ms = ms;
+	return 0;
+}
+
 int dlock_attr_set_priority(dlock_attr_t *a, unsigned p)
 {
 	if (p > 255)

@@ -12,6 +12,7 @@ struct dlock_attr {
 	unsigned try_ms;
 	bool free;
 	unsigned priority;
+	unsigned delay_ms;
 	int onloss;                      /* a signal; 0: none */
 };
 

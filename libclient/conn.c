@@ -492,7 +492,7 @@ static int open_by_hatch(const struct conn_what *what, uint64_t mapped, const st
 	struct space *s = NULL;
 	int r;
 
-	if (what->kind != KIND_LOCK || !mapped || conn.minor < ATTACH_MINOR_HATCH || conn.fd < 0 || conn.late || conn.unheard_there)
+	if (what->kind != KIND_LOCK || what->arg || !mapped || conn.minor < ATTACH_MINOR_HATCH || conn.fd < 0 || conn.late || conn.unheard_there)
 		return 1;
 	lib_lock();
 	s = space_hatch(what->space, what->space_len, conn.epoch);
@@ -536,6 +536,11 @@ int conn_open(const struct conn_what *what, uint64_t mapped, const struct limit 
 	    !p.opened.account != !kind_is_object(what->kind)) {
 		packet_done(&p);
 		socket_drop();
+		return -EPROTO;
+	}
+	if (what->arg && !kind_is_object(what->kind) && conn.minor < ATTACH_MINOR_DELAY) {
+		packet_done(&p);                 /* a daemon that knows of no delays would grant too early */
+		conn_close(p.opened.space, p.opened.slot, conn.epoch);
 		return -EPROTO;
 	}
 	*ret = (struct conn_opened){

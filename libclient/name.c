@@ -291,10 +291,21 @@ static int name_onloss(struct name *n, const struct limit *limit)
 	return r == -ESTALE ? -ENOTCONN : r;     /* the daemon has changed just now */
 }
 
+/* The longest delay that any handle asks for. The daemon knows no handles. */
+static uint32_t name_delay(const struct name *n)
+{
+	uint32_t most = name_current(n) ? n->arg : 0;
+
+	for (const struct dlock *l = n->handles; l; l = l->next)
+		most = l->attr.delay_ms > most ? l->attr.delay_ms : most;
+	return most;
+}
+
 int name_attach(struct dlock *l, const struct limit *limit)
 {
 	struct name *n = l->name;
-	int r = name_current(n) && n->arg == l->arg ? 0 : name_open(n, l->arg, false, l->soon, limit);      /* whether it may be that, the daemon knows */
+	uint32_t arg = kind_is_object(n->kind) ? l->arg : name_delay(n);
+	int r = name_current(n) && n->arg == arg ? 0 : name_open(n, arg, false, l->soon, limit); /* whether it may be that, the daemon knows */
 
 	if (r == 0 && n->kind == KIND_ELECT) {
 		r = name_page(n, limit);

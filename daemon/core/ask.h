@@ -19,7 +19,8 @@
 	X(BURY)           /* end a session, clear away what is left of one */                  \
 	X(BURY_2) X(BURY_3) X(BURY_4)                                                          \
 	X(CUT)            /* read or write our own record of whom we do not reach */           \
-	X(CUTS)           /* list those records */
+	X(CUTS)           /* list those records */                                             \
+	X(DELAYS)         /* read or write the longest lock-delays */
 
 enum ask_kind {
 #define X(name) ASK_##name,

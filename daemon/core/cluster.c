@@ -43,7 +43,7 @@ int cluster_start(struct core *c, const struct core_event *ev, struct step *s)
 	member_begin(&c->member, cl->session.self);
 	if (ev->start.deadline)
 		member_renumber(&c->member);
-	master_begin(&c->master, cl->session.self, cl->conf.lock_delay);
+	master_begin(&c->master, cl->session.self);
 	place_init(&cl->place, cl->conf.place, cl->conf.place_least);
 	c->master.place = &cl->place;
 	return 0;
@@ -59,12 +59,12 @@ void cluster_done(struct core *c)
 		c->mem.free(c->mem.arg, cl->nodes, CORE_MEMBERS_MAX * sizeof *cl->nodes);
 }
 
-static void superseded(struct core *c, struct step *s)
+static void fatal(struct core *c, int error, const char *why, struct step *s)
 {
 	struct core_action *a = step_act(s, CORE_ACT_FATAL);
 
-	a->node.error = -CORE_ESTALE;
-	a->node.why = "superseded: a later daemon has taken over this node's session";
+	a->node.error = error;
+	a->node.why = why;
 	c->reign.state = REIGN_DEAD;
 }
 
@@ -89,6 +89,7 @@ static void lapsed(struct core *c)
 	cl->members_for = cl->members_want = cl->raise = 0;
 	cl->list_want = cl->beats_due = cl->beats_want = cl->beats_known = false;
 	cut_begin(&cl->cut, false);
+	cl->delays = (struct delays){ 0 };
 	for (unsigned i = ASK_MAP; i < ASK_N; i++)
 		ask_forget(&cl->asks, (enum ask_kind)i);
 }
@@ -116,7 +117,7 @@ static void identity(struct core *c)
 		c->peers.v[i].conn_last = 0;
 	}
 	member_begin(&c->member, self);
-	master_begin(&c->master, self, c->cluster.conf.lock_delay);
+	master_begin(&c->master, self);
 }
 
 /* --- The map --- */
@@ -139,6 +140,7 @@ static void reign_apply(struct core *c, unsigned shard, const struct map_reign *
 #ifndef CORE_BREAK_LIST_REIGN
 	c->cluster.members_for &= ~shard_bit(shard);     /* the list under way was asked for before this epoch was seen */
 #endif
+	c->cluster.delays.asked &= ~shard_bit(shard);    /* likewise */
 	if (ours) {
 		master_reign(&c->master, shard, r->epoch, false);
 		place_begin(&c->cluster.place, shard, c->now);
@@ -187,10 +189,7 @@ static void map_answer(struct core *c, const struct core_event *ev, struct step 
 	if (ev->store.version) {
 		int e = clustermap_decode(ev->store.value, ev->store.value_len, &m);
 		if (e < 0) {
-			struct core_action *a = step_act(s, CORE_ACT_FATAL);
-			a->node.error = e;
-			a->node.why = "the map in the store is not one of a cluster of this version";
-			c->reign.state = REIGN_DEAD;
+			fatal(c, e, "the map in the store is not one of a cluster of this version", s);
 			return;
 		}
 		map_apply(c, &m, ev->store.version);
@@ -383,7 +382,7 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
 	case ASK_RECORD:
 		r = session_answer(&c->cluster.session, (enum ask_kind)kind, ev, s);
 		if (r == -CORE_ESTALE)
-			superseded(c, s);
+			fatal(c, r, "superseded: a later daemon has taken over this node's session", s);
 		else if (r > 0)
 			lapsed(c);
 		identity(c);
@@ -406,6 +405,11 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
 	case ASK_CUT:
 	case ASK_CUTS:
 		cut_answer(c, (enum ask_kind)kind, ev, s->now);
+		break;
+	case ASK_DELAYS:
+		r = delays_answer(c, ev, s);
+		if (r < 0)
+			fatal(c, r, "the record of lock-delays in the store is not one of a cluster of this version", s);
 		break;
 	case ASK_N:
 		break;
@@ -504,6 +508,7 @@ void cluster_tick(struct core *c, struct step *s)
 	coord_tick(c, s);
 	path_tick(c, s->now);
 	cut_tick(c, s);
+	delays_tick(c, s);
 	drained_look(c, s);
 }
 
@@ -558,6 +563,9 @@ core_nsec_t cluster_next(const struct core *c, core_nsec_t now)
 			earlier(&at, coord);
 		if (cl->map_read && cl->path_at)
 			earlier(&at, cl->path_at);
+		core_nsec_t delays = delays_next(c);
+		if (delays)
+			earlier(&at, delays);
 		core_nsec_t cut = cut_next(c);
 		if (cut)
 			earlier(&at, cut);

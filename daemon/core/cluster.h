@@ -24,6 +24,7 @@
 
 #include "ask.h"
 #include "cut.h"
+#include "delays.h"
 #include "leave.h"
 #include "frame.h"
 #include "mapplan.h"
@@ -75,6 +76,7 @@ struct cluster {
 	core_nsec_t path_at;             /* somebody may be reached through another; 0: nobody is to be */
 	bool paths_opening;
 	struct cut cut;
+	struct delays delays;
 	struct leave leave;
 	struct bury bury[ASK_BURIALS];
 	bool bury_news;                  /* since the last list something was done, or others have done it */

@@ -95,7 +95,7 @@ static int start(struct core *c, const struct core_event *ev, struct step *s)
 	peers_self(&c->peers)->id = self;
 	member_begin(&c->member, self);
 	barriers_begin(&c->barriers);
-	master_begin(&c->master, self, 0);
+	master_begin(&c->master, self);
 	reign_start(&c->reign, self, c->member.held_epoch, ev->start.epoch_min, s);
 	return 0;
 }

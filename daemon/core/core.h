@@ -38,6 +38,7 @@
 #define CORE_NODE_NAME_MAX 64
 #define CORE_WEIGHT_ALL UINT32_MAX
 #define CORE_LIMIT_MAX 0x7fffffffu
+#define CORE_DELAY_MAX 60000     /* ms */
 #define CORE_REFS (1u << 26)     /* refs are below this */
 #define CORE_REF_NONE UINT32_MAX
 
@@ -83,7 +84,6 @@ struct core_cluster {
 	core_nsec_t place;               /* who makes most of a shard's claims for so long becomes its master; 0: nobody does for that */
 	uint32_t place_least;            /* ... if they are so many in a quarter of it; at least 1 */
 	core_nsec_t loss;                /* actions on loss begin so long before the deadline */
-	core_nsec_t lock_delay;          /* after an abnormal loss, for resources that cannot check tokens */
 	uint64_t node;                   /* the host, over all its sessions */
 	const char *name;                /* of the node, for people: 1 to CORE_NODE_NAME_MAX printable bytes, no blanks. Copied */
 	const char *address;             /* where its peers reach it: 1 to CORE_ADDRESS_MAX such bytes. Copied */
@@ -186,6 +186,7 @@ struct core_event {
 			uint32_t present;        /* the limit that RESIZED has told, if it has ... */
 			uint64_t limit_stamp;    /* ... and its number; 0: it has not */
 			bool died;               /* as of RELEASE; said again, unless it is known that a master heard it */
+			uint16_t delay;          /* as of CLAIM */
 		} adopt;
 		struct {
 			core_ref_t ref;
@@ -196,6 +197,8 @@ struct core_event {
 						  * with that number, or it has been resized to it; else REFUSED says EINVAL */
 			uint8_t priority;        /* higher ones are granted first, before all that came earlier */
 			bool tries;              /* REFUSED says EBUSY if somebody else waits or uses it */
+			uint16_t delay;          /* of a lock, up to CORE_DELAY_MAX: if it is held exclusively and lost with this node, nobody
+						  * is granted for so many ms */
 		} claim;
 		struct {
 			core_ref_t ref;
@@ -217,6 +220,7 @@ struct core_event {
 			bool died;
 			uint8_t priority;        /* of what is wanted, as of CLAIM */
 			bool tries;
+			uint16_t delay;          /* likewise */
 		} change;
 		struct {
 			core_ref_t ref;

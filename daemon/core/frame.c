@@ -7,7 +7,7 @@
 
 enum {
 	NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, VALUE = 512, KEY = 1024,
-	PRESENT = 2048, RESIZE = 4096, NEWS = 8192,
+	PRESENT = 2048, RESIZE = 4096, NEWS = 8192, DELAY = 16384,
 };
 
 #define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
@@ -15,7 +15,7 @@ enum {
 #define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES | MSG_FLAG_LIMIT | MSG_FLAG_RESIZE)
 #define NEWS_FLAGS (MSG_FLAG_NEWS | MSG_FLAG_LEADS)
 
-_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 12 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
+_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 12 + 14 + 2 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
 
 static const uint16_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
@@ -45,13 +45,13 @@ static const uint16_t fields_of[] = {
 };
 
 static const uint16_t flags_of[] = {
-	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | MSG_FLAG_TRY | LEFT_FLAGS | NEWS_FLAGS,
-	[MSG_CLAIM] = MSG_FLAG_UPGRADE | MSG_FLAG_TRY | LEFT_FLAGS | NEWS_FLAGS,
+	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | MSG_FLAG_TRY | MSG_FLAG_DELAY | LEFT_FLAGS | NEWS_FLAGS,
+	[MSG_CLAIM] = MSG_FLAG_UPGRADE | MSG_FLAG_TRY | MSG_FLAG_DELAY | LEFT_FLAGS | NEWS_FLAGS,
 	[MSG_REVOKE] = MSG_FLAG_TRY,
 	[MSG_RELEASE] = LEFT_FLAGS,
 	[MSG_GRANT] = MSG_FLAG_LOST | MSG_FLAG_OBSERVED | VALUE_FLAGS,
 	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
-	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT,
+	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT | MSG_FLAG_DELAY,
 	[MSG_LIMIT] = 0,
 	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PLACES | MSG_FLAG_PASSED | MSG_FLAG_YES,
 	[MSG_ENROL] = MSG_FLAG_PLACES,
@@ -72,13 +72,19 @@ static bool tells_news(enum msg_kind kind)
 	return kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_NEWS;
 }
 
+static bool tells_delay(enum msg_kind kind)
+{
+	return kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_MARK;
+}
+
 /* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
 static uint16_t fields(enum msg_kind kind, uint16_t flags)
 {
 	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
 		return 0;
 	return (uint16_t)(fields_of[kind] | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
-			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0) | (tells_news(kind) && flags & MSG_FLAG_NEWS ? NEWS : 0));
+			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0) | (tells_news(kind) && flags & MSG_FLAG_NEWS ? NEWS : 0) |
+			  (tells_delay(kind) && flags & MSG_FLAG_DELAY ? DELAY : 0));
 }
 
 struct cursor {
@@ -111,6 +117,7 @@ static uint16_t flags_say(const struct msg *m)
 	flags |= m->last ? MSG_FLAG_LAST : 0;
 	flags |= m->value.state == CORE_VALUE_KNOWN ? MSG_FLAG_VALUE : 0;
 	flags |= m->value.state == CORE_VALUE_LOST ? MSG_FLAG_VALUE_LOST : 0;
+	flags |= m->delay && tells_delay(m->kind) ? MSG_FLAG_DELAY : 0;
 	return (uint16_t)flags;
 }
 
@@ -150,6 +157,8 @@ uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 		put(&c, 8, m->term);
 		put(&c, 4, m->count);
 	}
+	if (has & DELAY)
+		put(&c, 2, m->delay);
 	if (has & VALUE) {
 		core_assert(m->value.len <= CORE_VALUE_MAX);
 		put(&c, 8, m->value.token);
@@ -259,6 +268,8 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (tells_news(m->kind) && (m->flags & NEWS_FLAGS ? !(has & NEWS) : m->kind == MSG_NEWS))
 		return false;
+	if (has & DELAY && (!m->delay || m->delay > CORE_DELAY_MAX || (m->kind != MSG_MARK && m->limit && m->limit != MSG_WEIGHT_ALL)))
+		return false;
 	if (has & VALUE && !value_sensible(&m->value))
 		return false;
 	if (!barrier_sensible(m))
@@ -331,6 +342,8 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 		m->term = get(&c, 8);
 		m->count = (uint32_t)get(&c, 4);
 	}
+	if (has & DELAY)
+		m->delay = (uint16_t)get(&c, 2);
 	if (m->flags & MSG_FLAG_VALUE_LOST)
 		m->value.state = CORE_VALUE_LOST;
 	if (has & VALUE) {

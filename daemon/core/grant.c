@@ -141,14 +141,28 @@ void record_list(struct master *m, name_t n)
 	m->ready |= shard_bit(shard);
 }
 
-static void record_list_later(struct master *m, name_t n)
+/* In order of time. Nearly all come to its end: delays are alike. */
+static void record_list_later(struct master *m, name_t n, core_nsec_t when)
 {
 	unsigned shard = names_at(m->names, n)->shard;
 
-	if (record_of(m, n)->listed)
+	struct name_list *l = &m->shard[shard].later;
+	struct master_name *r = record_of(m, n);
+
+	if (r->listed)
 		return;
-	list_put(m, &m->shard[shard].later, n);
+	queue_at(m, r)->look_at = when;
 	m->later |= shard_bit(shard);
+	if (!l->last || look_at_of(m, record_of(m, l->last)) <= when) {
+		list_put(m, l, n);
+		return;
+	}
+	r->listed = true;
+	name_t *at = &l->first;
+	while (look_at_of(m, record_of(m, *at)) <= when)
+		at = &record_of(m, *at)->next;
+	r->next = *at;
+	*at = n;
 }
 
 uint32_t claim_find(const struct master *m, const struct master_name *r, unsigned peer)
@@ -225,7 +239,7 @@ static void queue_drop_if_idle(struct master *m, struct master_name *r)
 {
 	const struct master_queue *q = queue_at(m, r);
 
-	if (q->first || q->upgrade || q->not_before)
+	if (q->first || q->upgrade || q->not_before || q->look_at)
 		return;
 	pool_give(&m->queues, r->queue);
 	r->queue = 0;
@@ -415,6 +429,7 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	uint64_t stamp = c->held ? 0 : wait_at(m, c)->stamp;
 	uint32_t wanted = wait_at(m, c)->wanted;
 
+	r->delay = exclusive(r, wanted) ? wait_at(m, c)->delay : 0;
 	claim_wait_not(m, r, handle);
 	c->refill = c->held == wanted;
 	c->tried = false;
@@ -464,19 +479,21 @@ static bool revoke(struct master *m, name_t n, const struct master_claim *next, 
 	return true;
 }
 
+void lost_alone(struct master *m, struct master_name *r, core_nsec_t from)
+{
+	r->lost = true;
+	value_blank(m, r);
+	if (r->delay)
+		queue_make(m, r)->not_before = max_u64(not_before_of(m, r), from + delay_span(r->delay));
+	r->delay = 0;
+}
+
 /* The master before knew of a holder, who has not told of it: it was lost, or what it left was. */
 static void holder_settle(struct master *m, unsigned shard, struct master_name *r)
 {
-	const struct peer *p = r->holder ? peers_find(m->peers, r->holder) : NULL;
-
-	if (r->holder && !r->heard && p && (p == m->peers->v || p->listed)) {
-		r->lost = true;                  /* it has given back in a way that it does not know any more: was started anew */
-		value_blank(m, r);
-	} else if (r->holder && !r->heard) {
-		r->lost = true;
-		value_blank(m, r);
-		queue_at(m, r)->not_before = max_u64(not_before_of(m, r), m->shard[shard].not_before);
-	}
+	/* One that is still there has given back in a way that it does not know any more: was started anew. */
+	if (r->holder && !r->heard)
+		lost_alone(m, r, m->shard[shard].opened_at);
 	r->holder = 0;
 	r->heard = false;
 }
@@ -486,9 +503,28 @@ static core_nsec_t delay_of(const struct master *m, unsigned shard, const struct
 {
 	core_nsec_t when = r->lost ? not_before_of(m, r) : 0;
 
+#ifndef CORE_BREAK_DELAY_SUSPECT
 	if (m->suspect & shard_bit(shard) && !r->known)
 		when = max_u64(when, m->shard[shard].not_before);
+#else
+	(void)shard;
+#endif
 	return when;
+}
+
+/* Once it is granted, a later master must know that there may be such delays: the store is told before. */
+static bool delay_recorded(struct master *m, unsigned shard, const struct master_name *r, const struct master_wait *w)
+{
+	struct master_shard *sh = &m->shard[shard];
+
+#ifndef CORE_BREAK_DELAY_RECORD
+	if (exclusive(r, w->wanted) && w->delay > sh->recorded) {
+		sh->record_want = w->delay > sh->record_want ? w->delay : sh->record_want;
+		m->record |= shard_bit(shard);
+		return false;
+	}
+#endif
+	return true;
 }
 
 void grant_serve(struct master *m, name_t n, struct step *s)
@@ -510,13 +546,17 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	}
 	if (s->now < when) {
 		queue_at(m, r)->not_before = when;
-		record_list_later(m, n);
+		record_list_later(m, n, when);
 		return;
 	}
 	queue_at(m, r)->not_before = 0;
 	if (wait_at(m, c)->wanted > c->held && r->held - c->held + wait_at(m, c)->wanted > r->limit) {
 		if (!revoke(m, n, c, s))
 			record_list(m, n);
+		return;
+	}
+	if (!delay_recorded(m, shard, r, wait_at(m, c))) {
+		record_list_later(m, n, NEVER_YET);
 		return;
 	}
 	grant(m, n, handle, s);

@@ -44,6 +44,20 @@ static inline core_nsec_t not_before_of(const struct master *m, const struct mas
 	return r->queue ? queue_at(m, r)->not_before : 0;
 }
 
+/* 0: at once. */
+static inline core_nsec_t look_at_of(const struct master *m, const struct master_name *r)
+{
+	return r->queue ? queue_at(m, r)->look_at : 0;
+}
+
+static inline core_nsec_t delay_span(uint16_t ms)
+{
+	return ms * (core_nsec_t)1000000;
+}
+
+/* Whoever held it alone is lost, or what it left is. From then on its delay runs. There is room for a queue. */
+void lost_alone(struct master *m, struct master_name *r, core_nsec_t from);
+
 static inline struct master_extra *extra_at(const struct master *m, const struct master_name *r)
 {
 	return r->extra ? pool_at(&m->extras, r->extra) : NULL;

@@ -46,6 +46,9 @@ bool master_tell_work(struct master *m, struct step *s)
 		mark.key = name->key;
 		mark.key_len = name->len;
 		mark.number = r->holder;
+#ifndef CORE_BREAK_DELAY_MARK
+		mark.delay = r->holder ? r->delay : 0;
+#endif
 		mark.flags = (uint16_t)((r->lost ? MSG_FLAG_LOST : 0) | (r->known ? MSG_FLAG_KNOWN : 0));
 		if (r->extra && extra_at(m, r)->limit_stamp) {
 			mark.flags |= MSG_FLAG_LIMIT;

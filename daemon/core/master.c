@@ -34,10 +34,9 @@ void master_done(struct master *m)
 	pool_done(&m->watchers);
 }
 
-void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay)
+void master_begin(struct master *m, struct msg_peer self)
 {
 	m->self = self;
-	m->lock_delay = lock_delay;
 }
 
 int master_reserve(struct master *m)
@@ -59,8 +58,12 @@ static void opened(struct master *m, shard_set_t shards)
 	m->opening &= ~shards;
 	m->open |= shards;
 	m->opened |= shards;
-	for (; shards; shards &= shards - 1)
-		m->shard[__builtin_ctzll(shards)].not_before = m->now + m->lock_delay;
+	for (; shards; shards &= shards - 1) {
+		struct master_shard *sh = &m->shard[__builtin_ctzll(shards)];
+
+		sh->opened_at = m->now;
+		sh->not_before = m->now + delay_span(sh->recorded);
+	}
 }
 
 void open_when_synced(struct master *m)
@@ -72,7 +75,47 @@ void open_when_synced(struct master *m)
 		if (m->peers->v[i].id.session && (!i || m->peers->v[i].listed))
 			synced &= m->peers->v[i].synced | ~m->peers->v[i].needed;
 #endif
-	opened(m, synced);
+	m->asking = synced & m->suspect & ~m->delays_known;
+#ifdef CORE_BREAK_DELAY_EARLY
+	m->asking = 0;
+#endif
+	opened(m, synced & ~m->asking);
+}
+
+/* Names that wait until the store has been told. Others are looked at again in vain. */
+static void later_over(struct master *m, unsigned shard)
+{
+	struct name_list *l = &m->shard[shard].later;
+
+	while (l->first) {
+		name_t n = l->first;
+		struct master_name *r = record_of(m, n);
+
+		l->first = r->next;
+		r->listed = false;
+		if (r->queue)
+			queue_at(m, r)->look_at = 0;
+		record_list(m, n);
+	}
+	l->last = 0;
+	m->later &= ~shard_bit(shard);
+}
+
+void master_delays(struct master *m, const uint16_t delay[CORE_SHARDS], shard_set_t asked)
+{
+	for (unsigned i = 0; i < CORE_SHARDS; i++) {
+		struct master_shard *sh = &m->shard[i];
+		bool waits = m->record & shard_bit(i);
+
+		sh->recorded = delay[i];
+		if (waits && sh->record_want <= sh->recorded) {
+			m->record &= ~shard_bit(i);
+			sh->record_want = 0;
+			later_over(m, i);
+		}
+	}
+	m->delays_known |= asked & m->asking;
+	open_when_synced(m);
 }
 
 /* The session that holds it alone. 0: none does. */
@@ -97,11 +140,15 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 	if (m->telling_shard == shard)
 		m->telling_shard = CORE_SHARDS;
 	m->telling &= ~shard_bit(shard);
+	m->record &= ~shard_bit(shard);
+	sh->record_want = 0;
 	for (name_t n = sh->names; n; n = next) {
 		struct master_name *r = record_of(m, n);
 
 		next = r->shard_next;
 		r->listed = false;
+		if (r->queue)
+			queue_at(m, r)->look_at = 0;
 		watchers_forget(m, r);           /* they say so again */
 		r->known &= keep_lost;
 		if (keep_lost && r->claims) {
@@ -115,6 +162,7 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 		if (!keep_lost) {
 			r->lost = false;
 			r->holder = 0;
+			r->delay = 0;
 			extra_forget(m, r);
 		}
 		record_drop_if_idle(m, n);
@@ -143,6 +191,10 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 		peers_self(m->peers)->needed |= bit;
 	m->frozen &= ~bit;
 	m->opening |= bit;
+	m->asking &= ~bit;
+	m->delays_known &= ~bit;
+	if (alone)
+		sh->recorded = CORE_DELAY_MAX;   /* nobody else will ever follow */
 	m->handing &= ~bit;
 	m->listed = alone ? m->listed | bit : m->listed & ~bit;
 	if (!heir) {
@@ -201,6 +253,7 @@ void master_lapse(struct master *m)
 		m->shard[i] = (struct master_shard){ 0 };
 	}
 	m->opening = m->open = m->raise = m->frozen = m->listed = m->suspect = m->forgot = m->opened = 0;
+	m->asking = m->delays_known = m->record = 0;
 	m->ended = 0;
 }
 
@@ -223,9 +276,10 @@ static void ended_claim_drop(struct master *m, struct peer *p, core_nsec_t now)
 	if (c->held)
 		grant_void(m, shard, r, c);
 	if (c->held == MSG_WEIGHT_ALL && r->limit == MSG_WEIGHT_ALL) {
-		r->lost = true;
-		value_blank(m, r);
-		queue_make(m, r)->not_before = now + m->lock_delay;
+#ifdef CORE_BREAK_DELAY
+		r->delay = 0;
+#endif
+		lost_alone(m, r, now);
 	}
 	claim_drop(m, n, handle);
 	if (queue_head(m, r))
@@ -313,7 +367,7 @@ core_nsec_t master_tick(struct master *m, core_nsec_t now)
 		unsigned shard = (unsigned)__builtin_ctzll(left);
 		struct name_list *l = &m->shard[shard].later;
 
-		while (l->first && not_before_of(m, record_of(m, l->first)) <= now) {
+		while (l->first && look_at_of(m, record_of(m, l->first)) <= now) {
 			name_t n = l->first;
 			struct master_name *r = record_of(m, n);
 
@@ -321,12 +375,14 @@ core_nsec_t master_tick(struct master *m, core_nsec_t now)
 			if (!l->first)
 				l->last = 0;
 			r->listed = false;
+			if (r->queue)
+				queue_at(m, r)->look_at = 0;
 			record_list(m, n);
 		}
 		if (!l->first)
 			m->later &= ~shard_bit(shard);
-		else if (!next || not_before_of(m, record_of(m, l->first)) < next)
-			next = not_before_of(m, record_of(m, l->first));
+		else if (look_at_of(m, record_of(m, l->first)) != NEVER_YET && (!next || look_at_of(m, record_of(m, l->first)) < next))
+			next = look_at_of(m, record_of(m, l->first));
 	}
 	return next;
 }

@@ -21,6 +21,11 @@
  * nobody holds (S9): the first grant of each such name says so, after the lock-delay. It is not
  * suspect if it is the first of all, or if the master before it, alive, has handed over.
  *
+ * Lock-delay: if a session ends, or comes back as a daemon that does not know what it held, and it held a name
+ * exclusively, then nobody is granted that name before the delay of that hold has passed. A delay may not be granted before the
+ * store knows that there are such in the shard (`recorded`, delays.h). A suspect reign reads this once nobody can be granted anything
+ * by those before it, opens then, and observes it for all that it suspects.
+ *
  * A name has the value that its last exclusive holder has published (value.c), or none, or is `blank`: what was
  * published may be lost. While the shard is open a value is taken from the exclusive holder only, so what is
  * said twice brings nothing back; while it opens, the latest counts that members and the master before
@@ -68,9 +73,10 @@ struct master_claim {
 struct master_wait {
 	uint32_t next, prev;             /* claims, in the queue of the name; an upgrade is in none */
 	uint32_t wanted;                 /* in total */
-	bool upgrade;
-	bool tries;                      /* is granted or refused as soon as the holders have answered */
+	bool upgrade : 1;
+	bool tries : 1;                  /* is granted or refused as soon as the holders have answered */
 	uint8_t priority;
+	uint16_t delay;                  /* of what is wanted */
 	uint64_t stamp;
 };
 
@@ -79,7 +85,10 @@ struct master_queue {
 	uint32_t first, last;            /* claims that wait, by priority, then by stamp */
 	uint32_t upgrade;                /* goes before them */
 	core_nsec_t not_before;          /* lock-delay */
+	core_nsec_t look_at;             /* in the list of names to look at later: when; NEVER_YET: when the store has been told. 0: it is not */
 };
+
+#define NEVER_YET UINT64_MAX
 
 /* Of a name that carries something. */
 struct master_extra {
@@ -121,6 +130,7 @@ struct master_name {
 	bool blank : 1;                  /* what was left behind may be lost */
 	bool heard : 1;                  /* `holder` has given it back, and told so */
 	bool kept : 1;                   /* nobody has it open: counted in `kept` */
+	uint16_t delay;                  /* of who holds it alone, or did in the reign before (`holder`) */
 };
 
 struct name_list {
@@ -133,7 +143,10 @@ struct master_shard {
 	struct name_list ready, later;
 	uint64_t floor;                  /* the highest token used in this epoch, but for what exclusive holders own */
 	uint64_t stamp;                  /* the last one given */
+	core_nsec_t opened_at;
 	core_nsec_t not_before;          /* of suspect names */
+	uint16_t recorded;               /* the store says: there may be delays so long ... */
+	uint16_t record_want;            /* ... and shall say this before they are granted */
 };
 
 struct barriers;
@@ -148,7 +161,6 @@ struct master {
 	struct msg_peer self;
 	struct pool records, claims, queues, waits, extras, watchers;
 	uint32_t kept;                   /* names that are remembered for their values alone */
-	core_nsec_t lock_delay;
 	core_nsec_t now;                 /* as the caller last said */
 	shard_set_t opening, open, raise, frozen;
 	shard_set_t listed;              /* a list of the sessions was asked for after the epoch was seen */
@@ -157,6 +169,9 @@ struct master {
 	shard_set_t forgot;              /* values of names that have no record may have been published */
 	shard_set_t ready, later;        /* those lists are not empty */
 	shard_set_t opened;              /* opened since the caller last cleared this */
+	shard_set_t asking;              /* suspect, and opens once it is known what the store says of delays, asked for from now on */
+	shard_set_t delays_known;        /* ... which it is */
+	shard_set_t record;              /* the store is to be told of longer delays */
 	shard_set_t telling;             /* frozen, and the next master is being told */
 	unsigned telling_shard;          /* whose names the walk is at; CORE_SHARDS: none */
 	name_t telling_at;
@@ -168,7 +183,7 @@ struct master {
 
 void master_init(struct master *m, const struct core_memory *mem, struct names *names, struct peers *peers, struct values *values);
 void master_done(struct master *m);
-void master_begin(struct master *m, struct msg_peer self, core_nsec_t lock_delay);
+void master_begin(struct master *m, struct msg_peer self);
 
 /*
  * The map in the store names us for this epoch, higher than the last. alone: no other session can be.
@@ -180,6 +195,9 @@ void master_yield(struct master *m, unsigned shard);
 
 /* The shards in `listed` may open once all listed peers have synced. */
 void master_listed(struct master *m, shard_set_t shards);
+
+/* So the store says, or has been told. The shards in `asked` were in `asking` before it was asked. */
+void master_delays(struct master *m, const uint16_t delay[CORE_SHARDS], shard_set_t asked);
 
 /* The session has ended, or will not be heard of again: its claims are dropped, as work. */
 void master_ended(struct master *m, struct peer *p);

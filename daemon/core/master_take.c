@@ -49,8 +49,7 @@ static void given_back_unheard(struct master *m, struct master_name *r, const st
 {
 	if ((c && c->held != MSG_WEIGHT_ALL) || r->limit != MSG_WEIGHT_ALL)
 		return;
-	r->lost = true;
-	value_blank(m, r);
+	lost_alone(m, r, m->now);
 }
 
 static bool unaware(const struct msg *msg)
@@ -145,7 +144,7 @@ static void take_wanted(struct master *m, name_t n, uint32_t handle, const struc
 	else if (token_epoch(stamp) == m->shard[msg->shard].epoch)
 		m->shard[msg->shard].stamp = max_u64(m->shard[msg->shard].stamp, stamp);
 	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .upgrade = upgrade, .stamp = stamp,
-							      .tries = msg->flags & MSG_FLAG_TRY, .priority = msg->priority });
+							      .tries = (msg->flags & MSG_FLAG_TRY) != 0, .priority = msg->priority, .delay = msg->delay });
 }
 
 static void revoke_repeat(struct master *m, name_t n, const struct master_claim *c, struct step *s)
@@ -226,7 +225,7 @@ static void take_repeated(struct master *m, name_t n, uint32_t handle, const str
 	}
 	/* More tokens for what it has. */
 	claim_wait(m, r, handle, &(struct master_wait){ .wanted = msg->wanted, .stamp = ++m->shard[msg->shard].stamp,
-							      .priority = msg->priority });
+							      .priority = msg->priority, .delay = msg->delay });
 	revoke_repeat(m, n, c, s);
 	grant_serve(m, n, s);
 }
@@ -297,6 +296,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	take_left(m, n, r, c, msg);
 	c->number = msg->number;
 	c->refused = 0;
+	if (msg->held == MSG_WEIGHT_ALL || c->held == MSG_WEIGHT_ALL)
+		r->delay = msg->held == MSG_WEIGHT_ALL ? msg->delay : 0;
 	claim_hold(m, r, c, msg->held);
 	if (c->keep >= msg->held || msg->kind == MSG_SYNC)
 		c->keep = CLAIM_KEEP_ALL;        /* a daemon that was started anew has not been asked */
@@ -399,6 +400,10 @@ static void take_synced(struct master *m, unsigned peer, unsigned shard, struct 
 		if (names_at(m->names, n)->shard != shard || c->round == p->round)
 			continue;
 		struct master_name *r = record_of(m, n);
+		if (r->delay && !r->queue && master_reserve(m) < 0) {
+			p->ask |= shard_bit(shard);      /* once more, when there is memory */
+			return;
+		}
 		if (c->held)
 			grant_void(m, shard, r, c);
 		given_back_unheard(m, r, c);
@@ -439,6 +444,7 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 	if (msg->number && !told_of(m, r, msg->number)) {
 		r->holder = msg->number;
 		r->heard = false;
+		r->delay = r->held ? r->delay : msg->delay;
 	} else if (msg->number && told_unaware(m, r, msg->number)) {
 		given_back_unheard(m, r, NULL);
 	}
@@ -454,7 +460,7 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 	}
 	r->lost = true;
 	struct master_queue *q = queue_make(m, r);
-	q->not_before = max_u64(q->not_before, now + min_u64(msg->used, m->lock_delay));
+	q->not_before = max_u64(q->not_before, now + min_u64(msg->used, delay_span(CORE_DELAY_MAX)));
 }
 
 static void take_handover(struct master *m, const struct msg *msg)

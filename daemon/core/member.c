@@ -261,7 +261,7 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 		.from = m->self, .to = m->master[name->shard], .epoch = m->epoch[name->shard],
 		.number = l->number, .stamp = l->stamp, .seen = l->range.first, .used = l->range.count,
 		.held = l->held, .wanted = l->wanted, .limit = l->limit,
-		.priority = kind == MSG_RELEASE ? 0 : l->priority,
+		.priority = kind == MSG_RELEASE ? 0 : l->priority, .delay = kind == MSG_RELEASE ? 0 : l->delay,
 		.flags = (uint16_t)((l->upgrade ? MSG_FLAG_UPGRADE : 0) | (kind != MSG_RELEASE && l->tries ? MSG_FLAG_TRY : 0) | (l->died || l->unmended ? MSG_FLAG_DIED : 0) | (l->owes ? MSG_FLAG_OWES : 0)),
 	};
 	/* A master of another reign than the grant's may not have heard of the value yet, whatever comes first. */

@@ -23,6 +23,11 @@ static bool death_valid(const struct lease *l, bool died)
 	return !died || (l->limit == MSG_WEIGHT_ALL && l->held);
 }
 
+static bool delay_valid(uint16_t delay, uint32_t limit)
+{
+	return !delay || (delay <= CORE_DELAY_MAX && (!limit || limit == MSG_WEIGHT_ALL));
+}
+
 static bool key_valid(const void *key, uint16_t len, core_ref_t ref)
 {
 	return key && len && len <= CORE_KEY_MAX && ref < CORE_REFS;
@@ -51,7 +56,7 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 {
 	struct lease *l;
 
-	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) ||
+	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) || !delay_valid(ev->adopt.delay, ev->adopt.limit) ||
 	    !weight_valid(ev->adopt.weight, ev->adopt.limit_stamp ? CORE_LIMIT_MAX : ev->adopt.limit) || !adopted_value_valid(ev))
 		return -CORE_EINVAL;
 	if (lease_state(lease_at(m, ev->adopt.ref)) != LEASE_NONE)
@@ -65,6 +70,7 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 	l->range = ev->adopt.range;
 	l->limit = ev->adopt.limit ? ev->adopt.limit : MSG_WEIGHT_ALL;
 	l->held = ev->adopt.weight ? ev->adopt.weight : l->limit;
+	l->delay = ev->adopt.delay;
 	lease_value_set(m, l, value);
 	l->lost = ev->adopt.value.state == CORE_VALUE_LOST;
 	l->died = ev->adopt.died;
@@ -143,7 +149,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	struct lease *l;
 
 	if (!key_valid(ev->claim.key, ev->claim.key_len, ev->claim.ref) ||
-	    !weight_valid(ev->claim.weight, ev->claim.limit))
+	    !weight_valid(ev->claim.weight, ev->claim.limit) || !delay_valid(ev->claim.delay, ev->claim.limit))
 		return -CORE_EINVAL;
 	switch (lease_state(lease_at(m, ev->claim.ref))) {
 	case LEASE_NONE:
@@ -165,6 +171,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	l->wanted = ev->claim.weight ? ev->claim.weight : l->limit;
 	l->priority = ev->claim.priority;
 	l->tries = ev->claim.tries;
+	l->delay = ev->claim.delay;
 	lease_become(m, l, LEASE_WAITING);
 	tell(m, MSG_CLAIM, l, s);
 	return 0;
@@ -268,11 +275,13 @@ static int change_judge(const struct member *m, const struct lease *l, const str
 		return -CORE_EINVAL;
 	if (ev->change.upgrade && (l->limit != MSG_WEIGHT_ALL || wanted != MSG_WEIGHT_ALL || !held))
 		return -CORE_EINVAL;
-	if (!value_valid(l, &ev->change.value) || !death_valid(l, ev->change.died))
+	if (!value_valid(l, &ev->change.value) || !death_valid(l, ev->change.died) || !delay_valid(ev->change.delay, l->limit))
 		return -CORE_EINVAL;
 	if (held == l->held && (ev->change.value.state != CORE_VALUE_NONE || ev->change.died))
 		return -CORE_EINVAL;
-	if (held == l->held && wanted == l->wanted && (!wanted || (ev->change.priority == l->priority && ev->change.tries == l->tries)) && ev->change.upgrade == l->upgrade)
+	bool alike = ev->change.priority == l->priority && ev->change.tries == l->tries && ev->change.delay == l->delay;
+
+	if (held == l->held && wanted == l->wanted && (!wanted || alike) && ev->change.upgrade == l->upgrade)
 		return -CORE_EALREADY;
 	return 0;
 }
@@ -312,6 +321,7 @@ int member_change(struct member *m, const struct core_event *ev, uint32_t value,
 	l->upgrade = ev->change.upgrade;
 	l->priority = ev->change.wanted ? ev->change.priority : l->priority;
 	l->tries = ev->change.wanted && ev->change.tries;
+	l->delay = ev->change.wanted ? ev->change.delay : l->delay;
 	l->number = ++m->number;
 	lease_become(m, l, !l->held ? LEASE_WAITING : l->wanted ? LEASE_REFILLING : LEASE_HELD);
 	tell(m, MSG_CLAIM, l, s);

@@ -33,7 +33,7 @@
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
  *   PLACE     master -> coordinator   the session `number` makes most of the shard's claims; 0: it need not stay here
  *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
- *                                lost, and is not to be followed for `used` ns; and its value
+ *                                lost, and is not to be followed for `used` ns; and its value. `delay` is the holder's
  *
  * Every statement of a member's (SYNC, CLAIM, RELEASE) says all that it has of the name, in totals
  * (S10), under the number of its claim. A number stands for one pair of held and wanted: whoever
@@ -99,6 +99,7 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 	X(LEADS, 16384)   /* ... somebody does */                                              \
 	X(OFF, 32768)     /* OBSERVE: not any more */                                          \
 	X(OBSERVED, 32768) /* GRANT: as OBSERVED */                                            \
+	X(DELAY, 1024)    /* statement, MARK: of who holds it exclusively, or wants to */      \
 	X(FORGOT, 1024)   /* HANDOVER: values may be missing of names that are not marked */
 
 enum msg_flag {
@@ -129,6 +130,7 @@ struct msg {
 	uint32_t resize;                 /* flag RESIZE: to this */
 	uint64_t term;                   /* flag NEWS: of who leads, or led last ... */
 	uint32_t count;                  /* ... and how often it has proclaimed; UINT32_MAX: it leads no more */
+	uint16_t delay;                  /* lock-delay in ms */
 	uint64_t number;                 /* of the claim, given by the member */
 	uint64_t stamp;                  /* its place in the queue: epoch << 40 | n; 0: none yet */
 	uint64_t seen;                   /* the last grant that the member has seen: its first token; 0: none */

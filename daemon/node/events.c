@@ -16,8 +16,9 @@ static void log_event(const struct node *n, const struct shm_event *ev, const ch
 	bool lock = !kind || !strcmp(kind, kind_text(KIND_LOCK));
 
 	if (!strcmp(ev->what, "owner-died"))
-		log_limited(now, LOG_LEVEL_NOTICE, "pid %d ended while it held %s%s%s/%s, token %llu; it is free now", (int)ev->pid,
-			    lock ? "" : kind, lock ? "" : " ", space, name, (unsigned long long)ev->token);
+		log_limited(now, LOG_LEVEL_NOTICE, "pid %d ended while it held %s%s%s/%s, token %llu; %s", (int)ev->pid,
+			    lock ? "" : kind, lock ? "" : " ", space, name, (unsigned long long)ev->token,
+			    ev->detail ? ev->detail : "it is free now");
 	else if (!strcmp(ev->what, "space-lost"))
 		log_limited(now, LOG_LEVEL_ERROR, "space %s: %s", space, ev->detail);
 	else if (!strcmp(ev->what, "space-broken"))

@@ -31,6 +31,7 @@ static void want_all(struct node *n, struct space *s, uint32_t slot)
 	bool upgrade = readers_want(s, slot) & WANTS_UPGRADE;
 
 	rec->state = NAME_ASKED;
+	rec->raised = 0;
 	node_give(n, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = rec->ref, .used = rec->count, .held = 1,
 					  .wanted = CORE_WEIGHT_ALL, .upgrade = upgrade });
 }
@@ -52,6 +53,8 @@ void node_want(void *arg, struct space *s, uint32_t slot)
 	if (ev.ref == UINT32_MAX && ref_take(n, s, slot, &ev.ref) < 0)
 		return;                  /* the sleeper is watched: it is asked again within 50 ms */
 	rec->state = NAME_ASKED;
+	if (!rec->count)
+		rec->raised = 0;
 	node_give(n, ev);
 }
 
@@ -63,6 +66,7 @@ void node_try(void *arg, struct space *s, uint32_t slot)
 	if (ev.ref == UINT32_MAX && ref_take(n, s, slot, &ev.ref) < 0)
 		return;
 	name_at(s, slot)->state = NAME_TRIED;
+	name_at(s, slot)->raised = 0;
 	node_give(n, ev);
 }
 

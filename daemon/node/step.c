@@ -238,6 +238,12 @@ static uint8_t priority_of_name(const struct node *n, uint32_t ref)
 	return name_is_lock(s, slot) ? (uint8_t)name_priority(s, slot) : 0;
 }
 
+/* The longest that anybody here has asked for by now. */
+static uint16_t delay_of_name(const struct node *n, uint32_t ref)
+{
+	return name_is_lock(ref_space(n, ref), ref_slot(n, ref)) ? ref_name(n, ref)->delay : 0;
+}
+
 /* Who leads now, not who did when that was asked for. */
 static struct core_value leader_of_name(const struct node *n, uint32_t ref)
 {
@@ -260,6 +266,7 @@ static void event_of_adopt(struct node *n, const struct node_event *q, char key[
 	ret->adopt.number = rec->number;
 	ret->adopt.value = value_of_name(n, q->ref, CORE_VALUE_LOST);
 	ret->adopt.weight = rec->shared;
+	ret->adopt.delay = delay_of_name(n, q->ref);
 	if (kind == KIND_SEM)
 		sem_event_adopt(n, q->ref, ret);
 	if (kind == KIND_POOL)
@@ -275,6 +282,7 @@ static void event_of_claim(struct node *n, const struct node_event *q, char key[
 	ret->claim.limit = q->limit;
 	ret->claim.tries = q->tries;
 	ret->claim.priority = priority_of_name(n, q->ref);
+	ret->claim.delay = delay_of_name(n, q->ref);
 }
 
 /* Of a lock all is given back, and wanted again. */
@@ -289,6 +297,7 @@ static void event_of_change(const struct node *n, const struct node_event *q, st
 	ret->change.tries = q->tries;
 	ret->change.upgrade = q->upgrade;
 	ret->change.priority = q->wanted ? priority_of_name(n, q->ref) : 0;
+	ret->change.delay = q->wanted ? delay_of_name(n, q->ref) : 0;
 }
 
 static void event_of(struct node *n, const struct node_event *q, char key[CORE_KEY_MAX], struct core_event *ret)

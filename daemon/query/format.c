@@ -262,6 +262,8 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	put_text(&b, "state", name->state);
 	put_text(&b, "master", name->master);
 	put_flag(&b, "ownerDied", name->owner_died);
+	put_known(&b, "delayMs", name->delay_ms);
+	put_known(&b, "delayLeftMs", name->delay_left_ms);
 	put_number(&b, "opens", name->opens);
 	put_known(&b, "token", name->token);
 	if (name->holder)

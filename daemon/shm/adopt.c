@@ -30,6 +30,7 @@ void adopt_opens(struct shm *shm)
 			continue;
 		if (name_is(s, o->slot)) {
 			name_opened(s, o->slot);
+			delay_adopt(s, o);
 		} else {
 			shm->opens_of[o->space]--;
 			quota_give(&shm->quotas, ledger_client(&shm->ledger, o->client)->uid, QUOTA_OPENS);
@@ -58,7 +59,9 @@ int adopt_clients(struct shm *shm)
 
 static bool owner_is_real(struct space *s, uint32_t slot, uint32_t client)
 {
-	return s->shm->clients[client] && ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot);
+	uint32_t open = ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot);
+
+	return open && (s->shm->clients[client] || open_mourned(ledger_open_at(&s->shm->ledger, open)));
 }
 
 /* Whatever stands there: nobody owns it. What is read goes on. */
@@ -84,10 +87,11 @@ static void adopt_word(struct space *s, uint32_t slot)
 		lock_died(&g->word, (uint32_t)(w & LOCK_OWNER));
 		w = LOCK_LOAD(&g->word);
 	}
-	/* Another node may have waited. It is said again where it still does. */
-	while ((w & LOCK_Y) && !LOCK_CAS(&g->word, &w, w & ~LOCK_Y, __ATOMIC_RELAXED))
+	/* Another node may have waited. It is said again where it still does. What goes back for our own sake stays as it is. */
+	while ((w & LOCK_Y) && !n->raised && !LOCK_CAS(&g->word, &w, w & ~LOCK_Y, __ATOMIC_RELAXED))
 		;
-	w &= ~LOCK_Y;
+	if (!n->raised)
+		w &= ~LOCK_Y;
 	if (n->count && n->shared && lock_is_free(w)) {
 		adopt_share(s, slot);
 		return;
@@ -121,6 +125,8 @@ void adopt_words(struct space *s)
 		if (!name_is_lock(s, next))
 			continue;
 		adopt_word(s, next);
+		if (n->raised && n->count && !n->shared)
+			space_revoke_now(s, next);
 		seg_watched_set(s->base, next, false);
 		w = LOCK_LOAD(&seg_slot(s->base, next)->word);
 		if (w & LOCK_W) {

@@ -18,6 +18,7 @@ struct leaving {
 	struct leaving *next;
 	uint32_t index;
 	uint32_t free_at;                /* the first open whose word has not been looked at; 0: all have */
+	uint32_t leave_at;               /* the first one that it may still have; 0: only those are left that are mourned */
 };
 
 /* What the dead client owned is free, before anything else is done for it. */
@@ -36,19 +37,22 @@ static bool leave_some(struct shm *shm, struct leaving *l)
 
 	leave_free(shm, l, FREE_SLICE);
 	for (unsigned n = 0; !l->free_at && n < LEAVE_SLICE; n++) {
-		open = ledger_client(&shm->ledger, l->index)->opens;
-		if (!open) {
+		open = l->leave_at;
+		if (!open && !ledger_client(&shm->ledger, l->index)->opens)
 			client_forget(shm, l->index);
+		if (!open)
 			return true;
-		}
-		client_leave(shm, l->index, open);
+		l->leave_at = ledger_open_at(&shm->ledger, open)->next;
+		if (!open_mourned(ledger_open_at(&shm->ledger, open)))
+			client_leave(shm, l->index, open);
 	}
 	return false;
 }
 
 void chore_leave(struct shm *shm, uint32_t index)
 {
-	struct leaving first = { .index = index, .free_at = ledger_client(&shm->ledger, index)->opens };
+	uint32_t opens = ledger_client(&shm->ledger, index)->opens;
+	struct leaving first = { .index = index, .free_at = opens, .leave_at = opens };
 	struct leaving *l;
 
 	if (leave_some(shm, &first))
@@ -63,6 +67,15 @@ void chore_leave(struct shm *shm, uint32_t index)
 	l->next = shm->leaving;
 	shm->leaving = l;
 	chores_wake(shm);
+}
+
+bool client_leaves(const struct shm *shm, uint32_t index)
+{
+	const struct leaving *l = shm->leaving;
+
+	while (l && l->index != index)
+		l = l->next;
+	return l;
 }
 
 /* Returns whether there is more to do at once. */

@@ -523,6 +523,12 @@ static int client_open_name(struct client *c, struct shm *shm, struct space *s, 
 	return r;
 }
 
+static void client_delay(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t ms)
+{
+	if (ms)
+		delay_asked(s, slot, ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot), (uint16_t)ms);
+}
+
 int client_open(struct client *c, struct shm *shm, struct space *s, const struct client_what *what,
 		uint32_t *ret_slot, uint32_t *ret_account)
 {
@@ -530,9 +536,13 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const struct
 	bool made = !slot, first = made || !name_at(s, slot)->opens, object = kind_is_object(what->kind);
 	int r = client_area(c, s);
 
+	if (!object && what->arg > LEDGER_DELAY_MAX)
+		return -EINVAL;
 	*ret_account = 0;
 	if (r == 0 && slot && ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot)) {
 		*ret_slot = slot;
+		if (!object)
+			client_delay(c, shm, s, slot, what->arg);
 		return object ? object_open(s, slot, c->index, what->arg, ret_account) : 0;
 	}
 	if (r == 0 && made)
@@ -549,6 +559,8 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const struct
 		client_close(c, shm, s, slot);
 	if (r < 0)
 		return r;
+	if (!object)
+		client_delay(c, shm, s, slot, what->arg);
 	*ret_slot = slot;
 	if (first)
 		shm_tell(shm, "open", s, slot, ledger_client(&shm->ledger, c->index)->pid, 0, NULL);
@@ -566,6 +578,7 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 	const struct ledger_open *o = ledger_open_at(&shm->ledger, open);
 	struct space *s = shm->spaces[o->space];
 	uint64_t token;
+	bool mourned;
 
 	if (!open_is_here(s, o->slot))
 		return;
@@ -575,9 +588,12 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 		elect_died(s, o->slot, index);
 	token = name_token(s, o->slot);  /* before the next one takes his */
 	upgrade_over(s, o->slot, index);
-	if (lock_died(&seg_slot(s->base, o->slot)->word, index))
-		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
 	elect_ring(s, o->slot);
+	mourned = open_mourned(o);
+	if (open_mourn(shm, index, open, token))
+		return;
+	if (lock_died(&seg_slot(s->base, o->slot)->word, index) && !mourned)
+		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
 	watch_owed(s, o->slot);
 	if (name_revoked(name_at(s, o->slot)))
 		yield_look(s, o->slot);

@@ -65,6 +65,7 @@ struct ledger_open {
 	uint16_t space, flags;
 	uint32_t next, prev;             /* of this client; made anew at a restart */
 	uint32_t hash_next;
+	uint32_t delay;                  /* of a lock, ms: after its holder's death. delay.c: or when that is over */
 };
 
 enum ledger_open_flags {
@@ -74,6 +75,7 @@ enum ledger_open_flags {
 };
 
 #define LEDGER_NAME_SHORT 16
+#define LEDGER_DELAY_MAX  60000u
 
 #define LEDGER_KIND_SHIFT 16
 #define LEDGER_NOTE       0xffu          /* the kind of a struct ledger_note */
@@ -83,10 +85,12 @@ struct ledger_name {
 	uint32_t ref;                    /* the core's; made anew at a restart */
 	uint64_t first, count;           /* the range of tokens; count 0: no lease */
 	uint64_t number;                 /* of the claim that it answers */
-	uint32_t opens;                  /* how many clients; made anew at a restart */
+	uint16_t opens;                  /* how many clients; made anew at a restart */
+	uint16_t delay;                  /* of a lock, ms: the longest that one of them has asked for */
 	uint32_t hash_next;              /* likewise */
 	uint32_t text_long;              /* record in long, or 0: the text is here */
-	uint32_t state : 4;              /* enum name_state; made anew at a restart */
+	uint32_t state : 3;              /* enum name_state; made anew at a restart */
+	uint32_t raised : 1;             /* the claim that has been made, or granted, is of a shorter delay: it goes back */
 	uint32_t revoked : 1;            /* another node waits for the lease; RETURNED: and it is wanted again; likewise */
 	uint32_t paged : 1;              /* it has a page in the segment for what it carries (value.c) */
 	uint32_t shared : 1;             /* of a lock: the lease is a share; whoever writes has to ask for all of it */
@@ -120,7 +124,7 @@ struct ledger_long {
 
 _Static_assert(sizeof(struct ledger_name) == 64, "memory per name");
 _Static_assert(sizeof(struct ledger_note) == sizeof(struct ledger_name), "one table");
-_Static_assert(sizeof(struct ledger_open) == 24, "memory per open");
+_Static_assert(sizeof(struct ledger_open) == 28, "memory per open");
 
 struct ledger_identity {
 	uint8_t boot_id[16];

@@ -300,8 +300,13 @@ static bool name_is_unmended(const struct space *s, uint32_t slot)
 
 void name_opened(struct space *s, uint32_t slot)
 {
-	if (name_at(s, slot)->opens++ == 0)
-		s->n_open++;
+	struct ledger_name *n = name_at(s, slot);
+
+	if (n->opens++ > 0)
+		return;
+	s->n_open++;
+	if (n->state == NAME_IDLE && !kind_is_object(name_kind(s, slot)))
+		n->delay = n->raised = 0;
 }
 
 /* Whose name the core observes (elections), hears of that first: afterwards all is as with any other name. */
@@ -445,6 +450,16 @@ void space_lowered(struct space *s, uint32_t slot, uint64_t first, uint64_t coun
 		name_reopen(s, slot);
 }
 
+/* Granted with a shorter delay than is asked for by now: it goes back before it is used, but for what is read. */
+static void name_give_again(struct space *s, uint32_t slot, bool lost)
+{
+	if (lock_is_share(LOCK_LOAD(&seg_slot(s->base, slot)->word)))
+		s->shm->ops.lowered(s->shm->ops.arg, s, slot, 1, lost);
+	else
+		yield_back(s, slot);
+	conn_kept(s->shm, s, slot);
+}
+
 void space_granted(struct space *s, uint32_t slot, bool lost)
 {
 	struct ledger_name *n = name_at(s, slot);
@@ -464,6 +479,10 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
 	readers_want(s, slot);           /* served, or said again by who sleeps on */
+	if (n->raised && !n->shared) {
+		name_give_again(s, slot, lost);
+		return;
+	}
 	n->fresh = n->shared && name_awaited(s, slot);
 	if (n->shared) {
 		name_reopen(s, slot);
@@ -504,7 +523,7 @@ void space_ledger_release(struct space *s, uint32_t slot)
 	if (name_kind(s, slot) == KIND_ELECT)
 		elect_given(s, slot);
 	word_store(&n->count, 0);
-	n->shared = 0;
+	n->shared = n->raised = 0;
 	/* That the last holder died went with it. While the ledger has the lease, it might have to go again. */
 	if (n->state == NAME_RETURNED && !s->broken)
 		FAULT_AROUND(__atomic_fetch_and(&seg_slot(s->base, slot)->word, ~LOCK_D, __ATOMIC_RELAXED));

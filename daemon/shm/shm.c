@@ -106,6 +106,7 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	shm->ledger.head = -1;
 	loop_timer_init(&shm->anchor_timer, client_recheck, shm);
 	chores_init(shm);
+	delays_init(shm);
 	parties_init(shm);
 	r = sigbus_install();
 	if (r == 0)
@@ -172,6 +173,7 @@ void shm_done(struct shm *shm)
 	chores_done(shm);
 	loop_read_stop(shm->inotify_read);
 	loop_timer_cancel(shm->loop, &shm->anchor_timer);
+	loop_timer_cancel(shm->loop, &shm->mourn_timer);
 	parties_end(shm);
 	for (uint32_t i = 0; i < SEG_CLIENTS_MAX; i++) {
 		client_free(shm, shm->clients[i]);

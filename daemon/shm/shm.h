@@ -214,7 +214,7 @@ struct shm {
 	int hint_dirfd;                  /* RUN/hint */
 	int inotify;
 	struct loop_read *inotify_read;
-	struct loop_timer anchor_timer;
+	struct loop_timer anchor_timer, mourn_timer;
 	struct ledger ledger;
 	struct rounds rounds;
 	struct page page;
@@ -419,6 +419,8 @@ void yields_done(struct space *s);
 void space_revoke_share(struct space *s, uint32_t slot);   /* the same, or ops.lowered where it is read: a share may be kept */
 void space_revoke(struct space *s, uint32_t slot);         /* answered by ops.yielded, now or soon; nothing, where nothing is leased */
 bool space_revoke_idle(struct space *s, uint32_t slot);    /* likewise, and now; false: it is in use, and stays */
+void space_revoke_now(struct space *s, uint32_t slot);     /* for ourselves: without a burst, and nobody is promised it */
+void yield_back(struct space *s, uint32_t slot);           /* granted, and the word is closed still: given back unused */
 void yield_look(struct space *s, uint32_t slot);           /* its word may have become free */
 
 /* --- lapse.c: the session ends, or is about to --- */
@@ -514,6 +516,17 @@ void chores_init(struct shm *shm);
 void chores_wake(struct shm *shm);
 void chores_done(struct shm *shm);       /* leaves the rest for a successor */
 void chore_leave(struct shm *shm, uint32_t index);         /* a dead client: what it owned is freed, then its opens go */
+
+bool client_leaves(const struct shm *shm, uint32_t index); /* that is under way */
+
+/* --- delay.c: lock-delay --- */
+
+void delays_init(struct shm *shm);
+void delay_asked(struct space *s, uint32_t slot, uint32_t open, uint16_t ms);    /* by a client that has the lock open */
+void delay_adopt(struct space *s, const struct ledger_open *o);     /* the name, of one who has it open */
+bool open_mourned(const struct ledger_open *o);
+bool open_mourn(struct shm *shm, uint32_t index, uint32_t open, uint64_t token); /* its client is gone: what it held exclusively stays its own for a while */
+uint32_t delay_left(const struct space *s, uint32_t slot); /* in ms; 0: nobody who held it is mourned */
 
 /* --- adopt.c --- */
 

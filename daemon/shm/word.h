@@ -39,4 +39,9 @@ static inline void word_store(uint64_t *field, uint64_t value)
 	FAULT_AROUND(__atomic_store_n(field, value, __ATOMIC_RELEASE));
 }
 
+static inline void word_store32(uint32_t *field, uint32_t value)
+{
+	FAULT_AROUND(__atomic_store_n(field, value, __ATOMIC_RELEASE));
+}
+
 #endif

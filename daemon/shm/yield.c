@@ -231,6 +231,34 @@ void space_revoke_share(struct space *s, uint32_t slot)
 	yield_begin(s, slot);
 }
 
+/* A burst may be under way. */
+void space_revoke_now(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	struct yield y = { .slot = slot, .first = n->first };
+
+	if (s->broken || !n->count || (n->state != NAME_LEASED && n->state != NAME_ASKED))
+		return;
+	for (uint32_t i = 0; n->revoked && i < s->n_yields; i++)
+		if (s->yields[i].slot == slot)
+			s->yields[i].until = 0;
+	n->keeps = 0;
+	if (!n->revoked) {
+		n->revoked = 1;
+		hint_ring_lost(s->shm, s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER));
+		hint_ring_readers(s->shm, s, slot);
+		if (!yield_try(s, slot))
+			yield_add(s, &y);
+	} else {
+		yield_try(s, slot);
+	}
+}
+
+void yield_back(struct space *s, uint32_t slot)
+{
+	yield_give(s, slot, LOCK_LOAD(&seg_slot(s->base, slot)->word));
+}
+
 /* Another node would take it if nobody here uses it. */
 bool space_revoke_idle(struct space *s, uint32_t slot)
 {

@@ -40,9 +40,10 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   4               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon. 4: hatches (hatch.h) */
+#define ATTACH_MINOR   5               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon. 4: hatches (hatch.h). 5: delays */
 #define ATTACH_MINOR_SOON 3
 #define ATTACH_MINOR_HATCH 4
+#define ATTACH_MINOR_DELAY 5
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u

@@ -56,6 +56,11 @@ static void show(struct json_object *name)
 	putchar('\n');
 	if (field(name, "says"))
 		said(field_text(name, "says"));
+	if (field(name, "delayLeftMs"))
+		printf("%sIts holder died;%s by its lock-delay nobody is granted it for %lld ms.\n", colour_on(COLOUR_BAD), colour_off(COLOUR_BAD),
+		       field_number(name, "delayLeftMs"));
+	else if (field(name, "delayMs"))
+		printf("Lock-delay %lld ms, after a holder is lost.\n", field_number(name, "delayMs"));
 	if (field_flag(name, "ownerDied"))
 		printf("%sIts last owner died while holding it;%s a robust handle is told so (EOWNERDEAD).\n",
 		       colour_on(COLOUR_BAD), colour_off(COLOUR_BAD));

@@ -3,7 +3,7 @@
  * One who takes part in an election, for tests of several nodes:
  *
  *   elector lead NAME VALUE FILE  campaigns; "led TERM" when elected; says each line that comes into the file from then on, and
- *                                 resigns at a dot. "lost" when the term is over before that. $PRIORITY is its own
+ *                                 resigns at a dot. "lost" when the term is over before that. $PRIORITY is its own, as is $DELAY (ms)
  *   elector watch NAME            "TERM VALUE" at each change, "0" while nobody is known to lead; exit code 1 and "back" when a term
  *                                 follows a higher one
  *   elector value NAME [VALUE]    takes the lock of that name; prints its value, or "-"; sets another; releases
@@ -28,7 +28,7 @@ static int fail(const char *what, int r)
 static int lead(const char *name, const char *value, const char *path)
 {
 	char line[DLOCK_VALUE_MAX];
-	const char *priority = getenv("PRIORITY");
+	const char *priority = getenv("PRIORITY"), *delay = getenv("DELAY");
 	FILE *f = fopen(path, "r");
 	dlock_attr_t *a;
 	dlock_elect_t *e;
@@ -36,6 +36,7 @@ static int lead(const char *name, const char *value, const char *path)
 	int r = dlock_attr_create(&a);
 
 	r = r ? r : dlock_attr_set_priority(a, priority ? (unsigned)atoi(priority) : 0);
+	r = r ? r : dlock_attr_set_delay_ms(a, delay ? (unsigned)atoi(delay) : 0);
 	r = r ? r : dlock_elect_open(&e, name, a);
 
 	if (r || !f)

@@ -131,6 +131,15 @@ static bool fits(const struct node *n, unsigned name, const struct client *c)
 	return false;
 }
 
+/* What is asked for exclusively has one of three delays, as the moment will have it. */
+static uint16_t delay_draw(const struct sim *s, struct node *n, unsigned name, uint32_t wanted)
+{
+	bool alone = wanted == CORE_WEIGHT_ALL && s->name[name].limit == CORE_WEIGHT_ALL;
+
+	n->slot[name].wanted_delay = alone ? (uint16_t)((s->now / MSEC + name + n->id) % 3 * (s->delay / 2)) : 0;
+	return n->slot[name].wanted_delay;
+}
+
 /* --- Holding --- */
 
 static void queue_remove(struct slot *sl, unsigned client)
@@ -205,7 +214,8 @@ static void held(struct sim *s, struct event *e)
 			c->upgrading = true;
 			sl->wanted = CORE_WEIGHT_ALL;
 			sl->upgrade = true;
-			node_give(s, n, &(struct core_event){ .kind = CORE_EV_CHANGE, .change = { c->name, 1, CORE_WEIGHT_ALL, sl->used, true } });
+			node_give(s, n, &(struct core_event){ .kind = CORE_EV_CHANGE, .change = { c->name, 1, CORE_WEIGHT_ALL, sl->used, true,
+				  .delay = delay_draw(s, n, c->name, CORE_WEIGHT_ALL) } });
 			return;
 		}
 	}
@@ -333,6 +343,8 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 	if (wanted && sl->queue_n)
 		ev.change.tries = n->client[sl->queue[0]].tries;
 	sl->asked_stamp = sl->limit_stamp;
+	if (wanted)
+		ev.change.delay = delay_draw(s, n, name, wanted);
 	node_give(s, n, &ev);
 }
 
@@ -385,7 +397,8 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 		sl->wanted = wanted;
 		sl->asked_stamp = 0;
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_CLAIM, .claim = {
-			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, s->name[name].limit, head->priority, head->tries } });
+			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, s->name[name].limit, head->priority, head->tries,
+			delay_draw(s, n, name, wanted) } });
 		return true;
 	}
 	if (sl->upgrade)
@@ -470,6 +483,7 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 	s->counts->observed += a->name.observed && !sl->observed;
 	sl->observed |= a->name.observed;
 	sl->held = a->name.weight;
+	sl->delay = sl->held == CORE_WEIGHT_ALL ? sl->wanted_delay : 0;
 	sl->range = a->name.range;
 	sl->used = 0;
 	sl->wanted = 0;

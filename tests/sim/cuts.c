@@ -126,7 +126,7 @@ static const struct node *master_of(const struct sim *s, const char *key)
 /* Grace, then an end by itself or a TTL without beats, then everybody before it in the queue. */
 static uint64_t bound(const struct sim *s)
 {
-	return s->conf.grace + 2 * s->conf.ttl + 8 * s->conf.look + 2 * s->conf.lock_delay + s->nodes * CLIENTS_MAX * 150 * MSEC;
+	return s->conf.grace + 2 * s->conf.ttl + 8 * s->conf.look + 2 * s->delay * MSEC + s->nodes * CLIENTS_MAX * 150 * MSEC;
 }
 
 static void look(struct sim *s, struct event *e)

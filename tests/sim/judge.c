@@ -41,13 +41,22 @@ static void loss_look(struct sim *s, const struct node *n, unsigned name)
 	}
 }
 
+/* Until then its lock-delay runs, at least. A dead host's session has ended no earlier than its deadline. */
+static uint64_t delay_end(const struct sim *s, const struct node *n, unsigned name)
+{
+	uint64_t at = s->now, clock = node_clock(s, n);
+
+	if (n->deadline && clock > n->deadline)
+		at -= (clock - n->deadline) / 100 * 99;
+	return at + n->slot[name].delay * MSEC / 100 * 98;
+}
+
 /* Exclusive leases that ended by their deadline or with their host, and of which nobody has been told. */
-static bool abnormal(struct sim *s, const struct node *n, unsigned name, uint64_t *ret_at)
+static bool abnormal(struct sim *s, const struct node *n, unsigned name)
 {
 	struct judge_name *j = &s->name[name];
 	bool found = j->abnormal;
 
-	*ret_at = j->abnormal_at;
 	for (unsigned i = 0; i < s->nodes; i++) {
 		struct node *m = &s->node[i];
 
@@ -55,6 +64,8 @@ static bool abnormal(struct sim *s, const struct node *n, unsigned name, uint64_
 			continue;
 		found = true;
 		m->slot[name].accounted = true;
+		if (m->deadline && node_clock(s, m) > m->deadline && delay_end(s, m, name) > j->not_before)
+			j->not_before = delay_end(s, m, name);
 	}
 	return found;
 }
@@ -63,7 +74,6 @@ void judge_grant(struct sim *s, struct node *n, const struct core_action *a)
 {
 	unsigned name = a->name.ref;
 	struct judge_name *j = &s->name[name];
-	uint64_t at;
 
 	if (!holds(s, n))
 		sim_no(s, "%s: node %u takes a grant after its deadline", j->key, n->id);
@@ -72,27 +82,27 @@ void judge_grant(struct sim *s, struct node *n, const struct core_action *a)
 	weights_look(s, n, name, a->name.weight);
 	judge_released(s, name);
 	loss_look(s, n, name);
-	if (!abnormal(s, n, name, &at))
+	if (!abnormal(s, n, name))
 		return;
+	s->counts->delays += j->not_before > 0 && s->delay;
 	if (!a->name.lost)
 		sim_no(s, "%s: node %u is not told that a holder was lost", j->key, n->id);
-	if (j->abnormal && s->now < at + s->conf.lock_delay / 100 * 98)
+	if (s->now < j->not_before)
 		sim_no(s, "%s: node %u is granted it before the lock-delay is over", j->key, n->id);
 	j->abnormal = false;
+	j->not_before = 0;
 }
 
 /* An exclusive lease of this node is no more, and was not given back. */
 void judge_lost(struct sim *s, struct node *n, unsigned name)
 {
 	struct judge_name *j = &s->name[name];
-	uint64_t at = s->now;
 
 	if (n->slot[name].accounted)
 		return;
 	j->abnormal = true;
-	if (n->deadline && node_clock(s, n) > n->deadline)
-		at -= (node_clock(s, n) - n->deadline) / 100 * 99;
-	j->abnormal_at = at;
+	if (delay_end(s, n, name) > j->not_before)
+		j->not_before = delay_end(s, n, name);
 }
 
 void judge_deadline(struct sim *s, struct node *n)
@@ -123,7 +133,7 @@ void judge_record(struct sim *s, const struct node *by, const char *key, const v
 /* How long a wait may take once nothing goes wrong. */
 static uint64_t bound(const struct sim *s)
 {
-	return 3 * s->conf.ttl + 8 * s->conf.look + 2 * s->conf.lock_delay + s->nodes * CLIENTS_MAX * 150 * MSEC;
+	return 3 * s->conf.ttl + 8 * s->conf.look + 2 * s->delay * MSEC + s->nodes * CLIENTS_MAX * 150 * MSEC;
 }
 
 static void wait_look(struct sim *s, const struct node *n, const struct client *c)

@@ -163,7 +163,7 @@ static void act_name(struct sim *s, struct node *n, const struct core_action *a)
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_GRANT:
 		*l = (struct ledger_entry){ a->name.weight, a->name.range, a->name.number, l->held ? l->left : left_of(s, &a->name.value),
-					    a->name.lost };
+					    a->name.lost, n->slot[i].wanted_delay };
 		return;
 	case CORE_ACT_NEWS:
 		judge_news(s, n, a);
@@ -434,6 +434,7 @@ static void slots_adopt(struct sim *s, struct node *n)
 		ev.adopt.value = left_value(&sl->left, bytes);
 		ev.adopt.present = sl->limit;
 		ev.adopt.limit_stamp = sl->limit_stamp;
+		sl->delay = sl->wanted_delay = ev.adopt.delay = l.held == CORE_WEIGHT_ALL && s->name[i].limit == CORE_WEIGHT_ALL ? l.delay : 0;
 		ev.adopt.died = sl->death_owed || (l.lost && l.held == 1 && s->name[i].limit == CORE_WEIGHT_ALL);
 		node_give(s, n, &ev);
 	}

@@ -17,7 +17,7 @@ static uint64_t release_bound(const struct sim *s)
 {
 	unsigned ranks = s->nodes > 3 ? s->nodes - 3 : 1;
 
-	return s->conf.ttl + 2 * session_margin(&s->conf) + 2 * ranks * s->conf.look + 2 * s->conf.look + s->conf.lock_delay + 500 * MSEC;
+	return s->conf.ttl + 2 * session_margin(&s->conf) + 2 * ranks * s->conf.look + 2 * s->conf.look + s->delay * MSEC + 500 * MSEC;
 }
 
 /* It held these alone, and is no more. */

@@ -61,7 +61,7 @@ enum run_kind {
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
 	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
-	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged)
+	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged) X(delays)
 
 #define RELEASE_STEP (250 * MSEC)
 #define RELEASE_SLOTS 24
@@ -126,6 +126,7 @@ struct slot {
 	bool owner_died;                 /* the next exclusive holder is to be told */
 	bool death_owed;                 /* the daemon has been told, and perhaps no master */
 	bool accounted;                  /* its loss has been told to a later holder */
+	uint16_t delay, wanted_delay;    /* ms: of what is held exclusively; of what was asked for last */
 };
 
 struct ledger_entry {
@@ -134,6 +135,7 @@ struct ledger_entry {
 	uint64_t number;
 	struct left left;
 	bool lost;
+	uint16_t delay;
 };
 
 /* One that waits at a barrier, or will. */
@@ -267,7 +269,7 @@ struct judge_name {
 	uint64_t died_at;                /* the node that held it alone; 0: none */
 	bool examined;
 	bool abnormal;                   /* an exclusive holder was lost, and nobody has been told */
-	uint64_t abnormal_at;
+	uint64_t not_before;             /* whoever is granted it then is granted it too early */
 	uint64_t published;              /* the last value; 0: none ever */
 	bool death;                      /* of an exclusive holder within its node, that nobody has mended */
 };
@@ -277,6 +279,7 @@ struct sim {
 	struct event **heap, *free;
 	size_t heap_n, heap_max;
 	struct core_cluster conf;
+	uint16_t delay;                  /* the longest lock-delay, ms */
 	unsigned nodes, names;
 	struct node node[NODES_MAX];
 	struct conn *conns;

@@ -129,8 +129,8 @@ static void conf_draw(struct sim *s)
 	s->conf = (struct core_cluster){
 		.ttl = 2 * SEC, .guard = 40 * MSEC, .drift_ppm = 10000, .beat = 500 * MSEC,
 		.look = (100 + sim_random(s, 300)) * MSEC, .steady = sim_chance(s, 50) ? 50 * MSEC : 1 * SEC, .loss = 200 * MSEC,
-		.lock_delay = sim_chance(s, 50) ? 300 * MSEC : 0,
 	};
+	s->delay = sim_chance(s, 50) ? 300 : 0;
 	s->nodes = sim_chance(s, 5) ? 10 + (unsigned)sim_random(s, NODES_MAX - 9) : 3 + (unsigned)sim_random(s, 4);
 	if (s->kind == RUN_STORM)
 		s->nodes = 5 + (unsigned)sim_random(s, 2);

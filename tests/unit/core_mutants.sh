@@ -19,6 +19,7 @@ build() {
 	$cc -o "$1/random" "$unit/test_core_random.o" "$unit/core_world.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/story" "$unit/test_core_story.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/messages" "$unit/test_core_messages.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
+	$cc -o "$1/delay" "$unit/test_core_delay.o" "$unit/cluster_rig.o" "$1"/*.o -lcmocka
 }
 
 say() {
@@ -39,9 +40,9 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..15
+echo 1..17
 build "$TMPDIR/right" -DCORE_RIGHT
-for test in random story messages; do
+for test in random story messages delay; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
 		say ok "$test is content with an unbroken core"
 	else
@@ -60,4 +61,5 @@ mutant BELIEF random 'a client is believed whatever it says it used'
 mutant INCARNATION random 'a later incarnation in the map is overlooked'
 mutant BACK story 'a map older than one seen before is taken'
 mutant WAITS messages 'a grant is taken that nobody waits for'
+mutant DELAY_MARK delay 'a delay is not handed over to the next master'
 exit $failed

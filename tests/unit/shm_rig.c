@@ -80,6 +80,7 @@ static void core_want(void *arg, struct space *s, uint32_t slot)
 	struct rig *r = arg;
 
 	name_at(s, slot)->state = NAME_ASKED;
+	name_at(s, slot)->raised &= name_at(s, slot)->count != 0;       /* a claim is of the present delay */
 	r->wants++;
 	r->asked = slot;
 	r->asked_space = s->id;

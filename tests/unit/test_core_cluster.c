@@ -306,6 +306,9 @@ static void bench_step(struct bench *b, const struct core_event *first)
 				queue[n++].store.version = ++b->version;
 			} else if (a->kind == CORE_ACT_STORE_GET && !strcmp(a->store.key, MAP_KEY)) {
 				b->op_map = a->store.op;
+			} else if (a->kind == CORE_ACT_STORE_GET && !strcmp(a->store.key, DELAYS_KEY)) {
+				queue[n] = (struct core_event){ .kind = CORE_EV_STORE };        /* there is none */
+				queue[n++].store.op = a->store.op;
 			} else if (a->kind == CORE_ACT_STORE_LIST && !strcmp(a->store.key, MEMBER_PREFIX)) {
 				b->op_list = a->store.op;
 			} else if (a->kind == CORE_ACT_STORE_LIST) {     /* of the beats: nobody expires here */

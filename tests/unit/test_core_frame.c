@@ -143,6 +143,8 @@ static void with_limits(void **state)
 	both_ways(&f, 92 + 12 + 9);
 	f.msg.flags |= MSG_FLAG_LEADS;
 	both_ways(&f, 92 + 12 + 9);
+	f.msg.delay = CORE_DELAY_MAX;
+	both_ways(&f, 92 + 12 + 2 + 9);
 	f = frame_of(MSG_NEWS);
 	f.msg.flags = MSG_FLAG_NEWS | MSG_FLAG_LEADS;
 	f.msg.value = (struct core_value){ CORE_VALUE_KNOWN, 3, 1, token_make(5, 8), "abc" };
@@ -152,7 +154,8 @@ static void with_limits(void **state)
 	both_ways(&f, 56 + 4 + 4 + 9);
 	f = permits(MSG_MARK);
 	f.msg.flags = MSG_FLAG_LIMIT;
-	both_ways(&f, 48 + 4 + 12 + 9);
+	f.msg.delay = 1;
+	both_ways(&f, 48 + 4 + 12 + 2 + 9);
 }
 
 static void written_down(void **state)
@@ -190,6 +193,9 @@ static void nonsense(void **state)
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.limit = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
 	f = frame_of(MSG_REVOKE), f.msg.priority = 1, refused(&f, -EBADMSG);
 	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_TRY, refused(&f, -EBADMSG);
+	f = frame_of(MSG_CLAIM), f.msg.delay = CORE_DELAY_MAX + 1, refused(&f, -EBADMSG);
+	f = permits(MSG_CLAIM), f.msg.delay = 1, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_DELAY, refused(&f, -EBADMSG);
 	f = frame_of(MSG_NEWS), refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.flags = MSG_FLAG_LEADS, refused(&f, -EBADMSG);
 	f = frame_of(MSG_NEWS), f.msg.flags = MSG_FLAG_NEWS, f.msg.term = 0, refused(&f, -EBADMSG);

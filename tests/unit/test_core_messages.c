@@ -42,7 +42,7 @@ static void bench_init(struct bench *b)
 	peers_self(&b->peers)->id = self;
 	master_init(&b->master, &b->rig.core->mem, &b->names, &b->peers, &b->values);
 	member_init(&b->member, &b->rig.core->mem, &b->names, &b->peers, &b->values);
-	master_begin(&b->master, self, 0);
+	master_begin(&b->master, self);
 	member_begin(&b->member, self);
 	b->shard = shard_of(KEY, strlen(KEY));
 	b->step = (struct step){ .now = 1000, .actions = &b->actions, .queue = &b->queue };

@@ -388,7 +388,7 @@ static void bench_init(struct bench *b)
 	peers_init(&b->peers, &b->rig.core->mem);
 	peers_self(&b->peers)->id = self;
 	master_init(&b->master, &b->rig.core->mem, &b->names, &b->peers, &b->values);
-	master_begin(&b->master, self, 0);
+	master_begin(&b->master, self);
 	b->shard = shard_of(KEY, sizeof KEY - 1);
 	b->step = (struct step){ .now = 1000, .actions = &b->actions, .queue = &b->queue };
 }
@@ -421,6 +421,8 @@ static struct msg say(struct bench *b, struct msg m)
 	if (m.value.state == CORE_VALUE_KNOWN)
 		assert_int_equal(value_make(&b->values, &m.value, &m.kept), 0);
 	master_receive(&b->master, &m, &b->step);
+	if (b->master.asking)            /* of whom the store says that there are none */
+		master_delays(&b->master, (const uint16_t[CORE_SHARDS]){ 0 }, b->master.asking);
 	value_drop(&b->values, m.kept);
 	while (msg_get(&b->queue, &m))
 		answer = m;

@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# Lock-delay among three nodes: a leader's process dies, its node dies, the node dies that mastered the name as well; and one asks for a
+# delay where another leads without. Who waits on another node is elected when the delay is over, and not before.
+
+. "${srctree:?}/tests/e2e/nodes.sh"
+ttl=2
+delay=2500
+least=$((delay + ttl * 500))      # a lease ends no sooner after its node's death: the last beat was sent a quarter of TTL before, at most
+elector=${O:?}/tests/e2e/elector
+
+all_there() { there "$1" 3; }
+
+# lead NODE WHO NAME: its output is in $dir/WHO
+declare -A pid
+lead() {
+	: >"$dir/$2.in"
+	DLOCK_RUN_DIR=$dir/$1/run "$elector" lead "$3" "I am $2" "$dir/$2.in" >"$dir/$2" 2>>"$dir/err" &
+	pid[$2]=$!
+}
+leads() { grep -q ^led "$dir/$1"; }
+resign() { echo . >>"$dir/$1.in"; wait "${pid[$1]}"; }
+waits() { [ "$(on "$1" show "$2" --kind election --json 2>/dev/null | sed -n 's/.*"waiterCount": *\([0-9]*\).*/\1/p')" = 1 ]; }
+shows() { on "$1" show "$2" --kind election 2>/dev/null | grep -q "$3"; }
+master() { on 1 show "$1" --kind election --json 2>/dev/null | sed -n 's/.*"master": *"\(.*\)".*/\1/p'; }
+
+# kill_node NODE: with all its clients
+kill_node() {
+	kill -KILL "${daemon[$1]}" $(for w in "${!pid[@]}"; do [ "${at[$w]:-}" = "$1" ] && echo "${pid[$w]}"; done)
+	wait "${daemon[$1]}" 2>/dev/null
+}
+declare -A at
+
+# took SECONDS WHO SINCE: elected within so many seconds; how many ms after SINCE is in $took
+took() {
+	until_true "$1" leads "$2" || return 1
+	took=$((($(us) - $3) / 1000))
+}
+
+for i in 1 2 3; do configure $i n$i ${ttl}s; done
+etcd_start
+for i in 1 2 3; do start $i; done
+until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
+ok $? "three nodes find one another"
+
+# --- a process ---
+
+DELAY=$delay lead 1 ann one
+until_true 10 leads ann
+lead 2 bob one
+until_true 10 waits 2 one
+since=$(us)
+kill -KILL "${pid[ann]}"
+wait "${pid[ann]}" 2>/dev/null
+until_true 10 shows 1 one "by its lock-delay"
+ok $? "a leader's process is killed: its node says how long nobody is elected"
+took 20 bob "$since" && [ "$took" -ge $delay ]
+ok $? "the next one, on another node, is elected when the delay is over: ${took:-?} of $delay ms"
+
+# --- a delay that comes later ---
+
+DELAY=$delay lead 2 cyd one
+until_true 10 waits 2 one
+resign bob
+until_true 20 leads cyd
+lead 1 dan one
+until_true 10 waits 1 one
+at[cyd]=2
+lead 2 eve two
+at[eve]=2
+until_true 20 leads eve
+lead 1 fay two
+until_true 10 waits 1 two
+since=$(us)
+kill_node 2
+took 30 fay "$since"
+without=${took:-0}
+took 30 dan "$since" && [ "$took" -ge $least ]
+ok $? "its node dies: elected after $without ms where nobody had asked for a delay, and ${took:-?} ms where one had, who came later"
+
+# --- who mastered it too ---
+
+start 2
+until_true 30 all_there 2 && until_true 30 all_there 3 && until_true 30 all_there 1
+for i in $(seq 200); do
+	DELAY=$delay lead 3 gil three$i
+	until_true 20 leads gil
+	lead 1 hal three$i
+	until_true 20 waits 1 three$i
+	[ "$(master three$i)" = n3 ] && break
+	kill -KILL "${pid[hal]}"
+	wait "${pid[hal]}" 2>/dev/null
+	resign gil
+done
+ok $? "one leads on the node that masters the name"
+at[gil]=3
+since=$(us)
+kill_node 3
+took 30 hal "$since" && [ "$took" -ge $least ]
+ok $? "that node dies: the next master knows from the store that there may be a delay: ${took:-?} ms"
+echo "1..$n"
+exit $failed
