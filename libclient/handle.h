@@ -35,6 +35,7 @@
 #include "limit.h"
 #include "proto/attach.h"
 #include "proto/kind.h"
+#include "proto/ranked.h"
 #include "proto/lockword.h"
 #include "proto/segment.h"
 #include "space.h"

@@ -119,7 +119,7 @@ static int wait_again(struct wait *x)
 
 static unsigned cancel_class(const struct dlock *l)
 {
-	return (LOCK_CLASS_ANY + 1) << ((uintptr_t)l / _Alignof(struct dlock)) % 30;
+	return (RANK_CLASSES + LOCK_CLASS_ANY + 1) << ((uintptr_t)l / _Alignof(struct dlock)) % 8;
 }
 
 static void wake_waits(const struct dlock *l)
@@ -293,11 +293,20 @@ void wait_hide(struct wait *x)
 	x->cell = NULL;
 }
 
+/* In the slot: before each sleep, since whoever wakes forgets those whom he does not find asleep. */
+static void wait_rank_say(const struct wait *x, const struct binding *b)
+{
+	uint64_t *ranked = &binding_slot(b)->ranked, rank = rank_class(x->l->attr.priority) | 1;
+
+	if ((__atomic_load_n(ranked, __ATOMIC_ACQUIRE) & rank) != rank)
+		__atomic_fetch_or(ranked, rank, __ATOMIC_RELEASE);
+}
+
 /* Before the daemon is asked for the lease: it looks who waits. */
 static void wait_rank(struct wait *x, const struct binding *b)
 {
 	wait_show(x, b);
-	__atomic_store_n(&seg_slot(b->space->base, b->slot)->ranked, 1, __ATOMIC_RELEASE);
+	wait_rank_say(x, b);
 }
 
 /* A bell that the program has closed is asked for again. */
@@ -391,6 +400,12 @@ static uint64_t sleep_until(struct wait *x, clockid_t *ret_clock)
 	return until;
 }
 
+/* An heir is the next one, whatever its priority. */
+static unsigned wait_class(const struct wait *x)
+{
+	return lock_class(&x->turn) | cancel_class(x->l) | (x->turn.heir ? 0 : rank_class(x->l->attr.priority));
+}
+
 /* 0: it is time for another turn. 1: for another binding. Otherwise the reason to give up. */
 static int wait_sleep(struct wait *x, struct binding *b, uint64_t w)
 {
@@ -400,9 +415,11 @@ static int wait_sleep(struct wait *x, struct binding *b, uint64_t w)
 
 	if (!x->cell)
 		wait_show(x, b);
+	if (x->l->attr.priority)
+		wait_rank_say(x, b);
 	if (__atomic_load_n(x->limit.cancel, __ATOMIC_ACQUIRE) != x->limit.cancel_seen)
 		return -ECANCELED;
-	r = futex_wait_class(lock_futex(b->word), (uint32_t)w, lock_class(&x->turn) | cancel_class(x->l), clock, &abs);
+	r = futex_wait_class(lock_futex(b->word), (uint32_t)w, wait_class(x), clock, &abs);
 	if (!thread_serial()) {          /* a child now: all that was the parent's */
 		x->cell = NULL;
 		x->turn = (struct lock_waiter){ 0 };

@@ -99,6 +99,7 @@ static bool party_of(const struct node *n, uint32_t client, unsigned *lookups, s
 struct waiting {
 	uint32_t slot, client;
 	uint64_t since;
+	unsigned priority;
 };
 
 struct waitings {
@@ -129,6 +130,8 @@ static int waiting_order(const void *a, const void *b)
 
 	if (x->slot != y->slot)
 		return x->slot < y->slot ? -1 : 1;
+	if (x->priority != y->priority)
+		return x->priority > y->priority ? -1 : 1;
 	return x->since < y->since ? -1 : x->since > y->since;
 }
 
@@ -145,7 +148,8 @@ static struct waitings waitings_of(const struct node *n, const struct space *s)
 			uint32_t slot = __atomic_load_n(&cells[k].slot_plus_one, __ATOMIC_ACQUIRE);
 
 			if (slot && slot - 1 < SEG_SLOTS_MAX)
-				waitings_add(&w, (struct waiting){ slot - 1, i, cells[k].since_ns & SEG_SINCE });
+				waitings_add(&w, (struct waiting){ slot - 1, i, cells[k].since_ns & SEG_SINCE,
+								   (unsigned)(cells[k].since_ns >> SEG_SINCE_BITS) });
 		}
 	}
 	if (w.n)

@@ -50,7 +50,7 @@ const char interface_dlock[] =
 "# delayMs: the longest lock-delay that a process of this node has asked for. delayLeftMs: its holder has died, and nobody is granted it for so long.\n"
 "# readers: who holds it shared on this node, the first of readerCount; of a semaphore, who has permits besides holder.\n"
 "# opens: processes that have it open.\n"
-"# token: the last one given out. waiters: in the order of their coming, the first ones of\n"
+"# token: the last one given out. waiters: by priority, then in the order of their coming, the first ones of\n"
 "# waiterCount: ShowName tells of up to 64, ListNames of fewer where many names have many.\n"
 "# count: of a latch, to go, of limit; of a condition, who waits in the whole cluster; of a semaphore, permits\n"
 "# that processes of this node hold, of limit; holder is one of them; of a free one, its value; of a barrier, parties of this\n"

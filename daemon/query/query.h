@@ -106,7 +106,7 @@ struct query_name {
 	const struct query_party *holder;           /* NULL: none */
 	const struct query_party *readers;          /* who holds it shared, on this node, or permits besides holder; QUERY_READERS_MAX are enough */
 	size_t n_readers, n_reading;                /* n_reading: how many there are */
-	const struct query_party *waiters;          /* in the order of their coming */
+	const struct query_party *waiters;          /* by priority, then in the order of their coming */
 	size_t n_waiters;                           /* QUERY_WAITERS_MAX are enough */
 	size_t n_waiting;                           /* how many there are, where that is more than n_waiters */
 	bool counts;                                /* a latch, a condition, a semaphore: */

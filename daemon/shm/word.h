@@ -9,8 +9,8 @@
 #include "../fault.h"
 
 #ifdef DLOCK_FAULTS
-#include "../../include/proto/futex.h"
 #define LOCK_OPS
+#include "../../include/proto/ranked.h"
 #define LOCK_LOAD(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define LOCK_CAS(p, old, new, order)                                                           \
 	({                                                                                     \
@@ -26,9 +26,16 @@
 		fault_point();                                                                 \
 		woken_;                                                                        \
 	})
+#define LOCK_WAKE_NEXT(p, class)                                                                \
+	({                                                                                     \
+		int woken_ = rank_wake((p), (class));                                          \
+		fault_point();                                                                 \
+		woken_;                                                                        \
+	})
 #include "../../include/proto/lockword.h"
 #undef LOCK_OPS
 #else
+#include "../../include/proto/ranked.h"
 #include "../../include/proto/lockword.h"
 #endif
 

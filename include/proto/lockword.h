@@ -133,6 +133,9 @@
 	__atomic_compare_exchange_n((p), (old), (new), false, (order), __ATOMIC_RELAXED)
 #define LOCK_WAKE(p, n, class) futex_wake_class(lock_futex(p), (n), (class))
 #endif
+#ifndef LOCK_WAKE_NEXT           /* one of them, whose turn it is (ranked.h) */
+#define LOCK_WAKE_NEXT(p, class) LOCK_WAKE((p), 1, (class))
+#endif
 
 static inline uint32_t *lock_futex(uint64_t *word)
 {
@@ -274,7 +277,7 @@ static inline void lock_nobody(uint64_t *word)
 /* The duty of whoever has just set K on a word that was w. */
 static inline void lock_wake(uint64_t *word, uint64_t w)
 {
-	if (LOCK_WAKE(word, 1, w & LOCK_H ? LOCK_CLASS_HEIR : LOCK_CLASS_ANY) == 0)
+	if (LOCK_WAKE_NEXT(word, w & LOCK_H ? LOCK_CLASS_HEIR : LOCK_CLASS_ANY) == 0)
 		lock_nobody(word);
 }
 

@@ -80,7 +80,7 @@ struct seg_slot {
 	uint64_t readers;                /* a bit for the lines whose number is that modulo 64: its thread may read */
 	uint32_t drain;                  /* a futex: who waits for readers to leave */
 	uint32_t wants;
-	uint64_t ranked;                 /* 1: somebody has waited here whose priority is not 0 */
+	uint64_t ranked;                 /* bit 0: somebody has waited here whose priority is not 0; the ranks that may sleep (ranked.h) */
 	uint64_t reserved;
 };
 

@@ -88,8 +88,8 @@ sleep 0.3
 first=low next=late
 leads late && { first=late next=low; }
 resign $first
-until_true 3 eval 'leads poor || leads rich' && ! leads mid && ! leads $next
-ok $? "one that comes later, behind others on its node, raises the claim of that node"
+until_true 3 leads rich && ! leads poor && ! leads mid && ! leads $next
+ok $? "one that comes later, behind others on its node, raises the claim of that node, and comes before them"
 for who in poor rich mid $next; do says $who .; done
 for who in poor rich mid $next; do wait "${pid[$who]}"; done
 

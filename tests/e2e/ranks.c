@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Who of the waiters of one node is next: the one with the highest priority, and of the same priority who came first. */
+#include <errno.h>
+#include <signal.h>
+
+#include "actor.h"
+#include "harness.h"
+
+#define WAITERS 8
+#define LIMIT 20000u                     /* ms: what does not come within this does not come */
+
+static struct daemon node;
+
+static int act_open_ranked(struct stage *s, uint64_t priority)
+{
+	dlock_attr_t *a;
+	int r = dlock_attr_create(&a);
+
+	r = r ? r : dlock_attr_set_priority(a, (unsigned)priority);
+	r = r ? r : dlock_open(&s->lock[0], s->text, a);
+	dlock_attr_destroy(a);
+	return r;
+}
+
+static int act_wait_shared(struct stage *s, uint64_t i)
+{
+	return dlock_wait_shared(s->lock[i]);
+}
+
+/* One holds, the others come one after the other, in the order of priority[]; then each gives to the next. order[]: who is expected. */
+static void served(const char *name, const unsigned *priority, unsigned n, const unsigned *order, const char *title)
+{
+	struct actor holder, a[WAITERS];
+	bool good = true;
+
+	actor_begin(&holder);
+	if (actor_do(&holder, act_open, 0, name).r || actor_do(&holder, act_wait, 0, NULL).r)
+		give_up("%s cannot be had", name);
+	for (unsigned i = 0; i < n; i++) {
+		actor_begin(&a[i]);
+		if (actor_do(&a[i], act_open_ranked, priority[i], name).r || !actor_send(&a[i], act_wait, 0, NULL) || !asleep(a[i].pid, LIMIT))
+			give_up("waiter %u does not wait", i);
+	}
+	for (unsigned k = 0; k < n; k++) {
+		struct actor *from = k ? &a[order[k - 1]] : &holder;
+		struct result got;
+
+		good &= actor_do(from, act_post, 0, NULL).r == 0 && actor_result(&a[order[k]], LIMIT, &got) && got.r == 0;
+		if (!good) {
+			note("not waiter %u as number %u", order[k], k + 1);
+			break;
+		}
+	}
+	ok(good, "%s", title);
+	actor_kill(&holder, SIGKILL);
+	for (unsigned i = 0; i < n; i++)
+		actor_kill(&a[i], SIGKILL);
+}
+
+/* The first in rank is killed, or gives up, while it waits: the next one in rank is next. */
+static void leaves(bool killed)
+{
+	static const unsigned priority[3] = { 0, 2, 9 };
+	const char *name = killed ? "killed" : "gives-up";
+	struct actor holder, a[3];
+	struct result got;
+	uint64_t until;
+
+	actor_begin(&holder);
+	if (actor_do(&holder, act_open, 0, name).r || actor_do(&holder, act_wait, 0, NULL).r)
+		give_up("%s cannot be had", name);
+	until = now_ns() + 1000 * MS;
+	for (unsigned i = 0; i < 3; i++) {
+		actor_begin(&a[i]);
+		if (actor_do(&a[i], act_open_ranked, priority[i], name).r ||
+		    !actor_send(&a[i], i == 2 ? act_timed : act_wait, i == 2 ? until : 0, NULL) || (i < 2 && !asleep(a[i].pid, LIMIT)))
+			give_up("waiter %u does not wait", i);
+	}
+	if (killed)
+		actor_kill(&a[2], SIGKILL);
+	else if (!actor_result(&a[2], LIMIT, &got) || got.r != ETIMEDOUT)
+		give_up("it does not give up");
+	ok(actor_do(&holder, act_post, 0, NULL).r == 0 && actor_result(&a[1], LIMIT, &got) && got.r == 0,
+	   "the first in rank %s: the next in rank is next", killed ? "is killed" : "gives up");
+	actor_kill(&holder, SIGKILL);
+	for (unsigned i = 0; i < 3; i++)
+		actor_kill(&a[i], SIGKILL);
+}
+
+/* Readers have a place in the same queue. */
+static void readers(void)
+{
+	struct actor holder, writer, reader;
+	struct result got;
+
+	actor_begin(&holder);
+	actor_begin(&writer);
+	actor_begin(&reader);
+	if (actor_do(&holder, act_open, 0, "read").r || actor_do(&holder, act_wait, 0, NULL).r ||
+	    actor_do(&writer, act_open_ranked, 0, "read").r || !actor_send(&writer, act_wait, 0, NULL) || !asleep(writer.pid, LIMIT) ||
+	    actor_do(&reader, act_open_ranked, 1, "read").r || !actor_send(&reader, act_wait_shared, 0, NULL) || !asleep(reader.pid, LIMIT))
+		give_up("the stage cannot be set");
+	ok(actor_do(&holder, act_post, 0, NULL).r == 0 && actor_result(&reader, LIMIT, &got) && got.r == 0,
+	   "a reader with a priority comes before a writer without");
+	ok(actor_do(&reader, act_post, 0, NULL).r == 0 && actor_result(&writer, LIMIT, &got) && got.r == 0, "who is next after it");
+	actor_kill(&holder, SIGKILL);
+	actor_kill(&writer, SIGKILL);
+	actor_kill(&reader, SIGKILL);
+}
+
+int main(void)
+{
+	static const unsigned none[4] = { 0, 0, 0, 0 }, in_order[4] = { 0, 1, 2, 3 };
+	static const unsigned some[6] = { 0, 3, 9, 3, 255, 0 }, some_order[6] = { 4, 2, 1, 3, 0, 5 };
+	static const unsigned near[4] = { 15, 16, 17, 1 }, near_order[4] = { 2, 1, 0, 3 };
+
+	harness_begin(100);
+	daemon_started(&node);
+	served("none", none, 4, in_order, "without priorities, in the order of their coming");
+	served("some", some, 6, some_order, "with them, the highest first, and those of the same in the order of their coming");
+	served("near", near, 4, near_order, "up to 16 each counts");
+	leaves(true);
+	leaves(false);
+	readers();
+	daemon_end(&node, SIGTERM);
+	return harness_end();
+}
