@@ -418,6 +418,8 @@ struct core_stats {
 	int store_error;                 /* why an epoch cannot be raised now; 0: nothing is wrong */
 	bool open;                       /* every shard grants; in a cluster: every shard of this node's */
 	unsigned odd, left_out;          /* as of CORE_ACT_ODD */
+	unsigned orphans;                /* shards whose master is not listed: they are given to another soon, or there is none who may master */
+	unsigned opening;                /* shards of this node's that do not grant yet */
 	unsigned silent;                 /* members that are not reached and have no beat: they are ended when their time is over */
 };
 

@@ -232,6 +232,24 @@ static int cert_own_check(struct tls_keys *k, const gnutls_datum_t *pem, const s
 	return r;
 }
 
+static int64_t earliest(const gnutls_datum_t *pem)
+{
+	gnutls_x509_crt_t *v = NULL;
+	unsigned n = 0;
+	int64_t first = 0;
+
+	if (gnutls_x509_crt_list_import2(&v, &n, pem, GNUTLS_X509_FMT_PEM, 0) < 0)
+		return 0;
+	for (unsigned i = 0; i < n; i++) {
+		int64_t until = gnutls_x509_crt_get_expiration_time(v[i]);
+
+		first = !first || until < first ? until : first;
+		gnutls_x509_crt_deinit(v[i]);
+	}
+	gnutls_free(v);
+	return first;
+}
+
 static int cert_use(struct tls_keys *k, const gnutls_datum_t *cert, const gnutls_datum_t *key, const gnutls_datum_t *ca,
 		    const gnutls_datum_t *crl, const struct tls_files *f, char why[TLS_WHY_MAX])
 {
@@ -252,6 +270,8 @@ static int cert_use(struct tls_keys *k, const gnutls_datum_t *cert, const gnutls
 			    f->cert_key, gnutls_strerror(r));
 	if (gnutls_priority_init(&k->priority, PRIORITY_CERT, NULL) < 0)
 		return fail(why, -ENOMEM, "no memory for TLS");
+	k->until = earliest(cert);
+	k->ca_until = earliest(ca);
 	return cert_own_check(k, cert, f, why);
 }
 
@@ -276,6 +296,59 @@ static int cert_load(struct tls_keys *k, const struct tls_files *f, char why[TLS
 }
 
 /* --- Both --- */
+
+static void files_list(const struct tls_files *f, const char *ret_path[TLS_FILES], const char *ret_what[TLS_FILES])
+{
+	static const char *const what[TLS_FILES] = { "Key", "CertKey", "Cert", "CA", "CRL" };
+
+	memcpy(ret_what, what, sizeof what);
+	ret_path[0] = f->key;
+	ret_path[1] = f->cert_key;       /* the first two are secrets */
+	ret_path[2] = f->cert;
+	ret_path[3] = f->ca;
+	ret_path[4] = f->crl;
+}
+
+static int64_t changed_at(const struct stat *st)
+{
+	return st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec;
+}
+
+static void files_note(const struct tls_files *f, struct tls_keys *k)
+{
+	const char *path[TLS_FILES], *what[TLS_FILES];
+	struct stat st;
+
+	files_list(f, path, what);
+	for (unsigned i = 0; i < TLS_FILES; i++)
+		if (given(path[i]) && stat(path[i], &st) == 0)
+			k->changed[i] = changed_at(&st);
+}
+
+int tls_files_look(const struct tls_files *f, const struct tls_keys *k, char why[TLS_WHY_MAX])
+{
+	const char *path[TLS_FILES], *what[TLS_FILES];
+	struct stat st;
+
+	files_list(f, path, what);
+	for (unsigned i = 0; k && i < TLS_FILES; i++) {
+		if (!given(path[i]))
+			continue;
+		if (stat(path[i], &st) < 0)
+			return fail(why, -errno, "%s=%s: %s; the daemon would not start anew", what[i], path[i], strerror(errno));
+		if (i < 2 && st.st_mode & (S_IROTH | S_IWOTH))
+			return fail(why, -EPERM, "%s=%s may be read or written by everybody on this machine", what[i], path[i]);
+		if (k->changed[i] && k->changed[i] != changed_at(&st))
+			return fail(why, -ESTALE, "%s=%s has changed since it was read", what[i], path[i]);
+	}
+	return 0;
+}
+
+void tls_keys_until(const struct tls_keys *k, int64_t *ret_cert, int64_t *ret_ca)
+{
+	*ret_cert = k ? k->until : 0;
+	*ret_ca = k ? k->ca_until : 0;
+}
 
 static int files_check(const struct tls_files *f, char why[TLS_WHY_MAX])
 {
@@ -305,6 +378,7 @@ int tls_keys_load(const struct tls_files *f, struct tls_keys **ret, char why[TLS
 	k = calloc(1, sizeof *k);
 	if (!k)
 		return fail(why, -ENOMEM, "no memory for keys");
+	files_note(f, k);                /* before: what changes meanwhile is noticed */
 	r = given(f->key) ? shared_load(k, f->key, why) : cert_load(k, f, why);
 	if (r < 0) {
 		tls_keys_free(k);

@@ -7,6 +7,7 @@
 #define DLOCK_NET_KEYS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct tls_keys;
 
@@ -34,6 +35,15 @@ void tls_keys_free(struct tls_keys *k);          /* takes NULL */
  * sentence: beyond loopback without keys.
  */
 int tls_listen_check(const char *listen, const struct tls_files *f, char why[TLS_WHY_MAX]);
+
+/*
+ * How the files are now. 0; -EPERM: everybody may read a secret; -ESTALE: they are not what was read, a reload is due; or an error of
+ * stat(2). why is then a sentence.
+ */
+int tls_files_look(const struct tls_files *f, const struct tls_keys *k, char why[TLS_WHY_MAX]);
+
+/* Until when our certificate is good, and the first of CA=, in seconds since 1970; 0: there are none. */
+void tls_keys_until(const struct tls_keys *k, int64_t *ret_cert, int64_t *ret_ca);
 
 /* "pre-shared key 1a2b3c4d", "certificate of CN=…, until 2031-05-01": for status. */
 const char *tls_keys_text(const struct tls_keys *k);

@@ -11,6 +11,8 @@
 
 #define KEY_ID_HEX 8             /* digits of its hash: says which key it is, and nothing about it */
 
+#define TLS_FILES 5
+
 struct shared_key {
 	uint8_t bytes[TLS_KEY_BYTES];
 	char id[KEY_ID_HEX + 1];
@@ -25,6 +27,8 @@ struct tls_keys {
 	gnutls_certificate_credentials_t cert;
 	gnutls_priority_t priority;
 	char text[256];
+	int64_t until, ca_until;         /* seconds since 1970; 0: no certificates */
+	int64_t changed[TLS_FILES];      /* of the files, in nanoseconds since 1970, when they were read */
 };
 
 #endif

@@ -125,6 +125,8 @@ static const char *jeopardy(const struct node_cluster *c)
 void members_cluster(const struct node *n, const struct core_stats *st, struct query_cluster *ret)
 {
 	const struct node_cluster *c = &n->cluster;
+	struct tls_files files = config_tls(&n->config);
+	static char why[TLS_WHY_MAX];
 	nsec_t now = loop_now(n->loop);
 	struct core_member m;
 	unsigned at = 0;
@@ -134,7 +136,11 @@ void members_cluster(const struct node *n, const struct core_stats *st, struct q
 		.ttl_ms = c->conf.ttl / NSEC_PER_MSEC, .lease_ms = c->deadline > now ? (c->deadline - now) / NSEC_PER_MSEC : 0,
 		.ticks = n->shm.page.ticks != 0, .drains = c->drains || c->stopping, .open = st->open,
 		.jeopardy = jeopardy(c), .losses = c->losses, .lapses = c->lapses,
+		.store_us = c->store_took / NSEC_PER_USEC, .store_worst_us = c->store_worst / NSEC_PER_USEC,
+		.odd = st->odd, .left_out = st->left_out, .silent = st->silent, .orphans = st->orphans, .opening = st->opening,
 	};
+	tls_keys_until(c->keys, &ret->cert_until, &ret->ca_until);
+	ret->keys_wrong = tls_files_look(&files, c->keys, why) < 0 ? why : NULL;
 	while (core_member_next(n->core, &at, &m)) {
 		ret->members++;
 		if (m.self)

@@ -47,9 +47,11 @@ struct node_cluster {
 	char store_why[1024];            /* what the last request has failed with; "": it has not */
 	int store_told;                  /* the last error in the log, and when */
 	nsec_t store_said;
+	nsec_t store_took, store_worst, store_worst_at;  /* from request to answer: of late, and the longest for a minute */
 	struct record_request *held;     /* requests until then, the first of them first; records.c */
 	bool on, losing, drains, drained, stopping, leaving, left;
 	struct loop_timer loss_timer, stop_timer;
+	int cert_told;                   /* how near its end our certificate was when the log was told so last; expiry.c */
 	uint64_t lapses, losses;
 	uint32_t epoch;                  /* the highest that has been told of */
 };
@@ -145,6 +147,9 @@ struct space *ref_space(const struct node *n, uint32_t ref);
 uint32_t ref_slot(const struct node *n, uint32_t ref);
 struct ledger_name *ref_name(const struct node *n, uint32_t ref);
 uint16_t ref_key(const struct node *n, uint32_t ref, char ret[CORE_KEY_MAX]);
+
+/* expiry.c: with each renewal, for the log */
+void expiry_look(struct node *n);
 
 /* step.c: events to the core, one after the other, and its actions to whom they concern */
 extern const struct core_memory node_memory;

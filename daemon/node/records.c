@@ -14,7 +14,22 @@
 struct request {
 	struct node *node;
 	uint32_t op;
+	nsec_t sent;
 };
+
+#define WORST_SPAN (60 * NSEC_PER_SEC)
+
+static void took(struct node *n, nsec_t span)
+{
+	struct node_cluster *c = &n->cluster;
+	nsec_t now = loop_now(n->loop);
+
+	c->store_took = c->store_took ? (7 * c->store_took + span) / 8 : span;
+	if (span < c->store_worst && now - c->store_worst_at < WORST_SPAN)
+		return;
+	c->store_worst = span;
+	c->store_worst_at = now;
+}
 
 /* One block: the records, then their keys and values. NULL: no memory. */
 static struct core_record *copy_records(const struct store_result *res)
@@ -69,10 +84,12 @@ static void answered(void *arg, const struct store_result *res)
 	struct request *rq = arg;
 	struct node_event ev = { .kind = CORE_EV_STORE, .op = rq->op, .error = res->error, .version = res->version };
 	struct node *n = rq->node;
+	nsec_t span = loop_clock() - rq->sent;
 
 	free(rq);
 	if (n->closing)
 		return;
+	took(n, span);
 	records_explain(n, res);
 	if (res->in_doubt)
 		ev.error = -ETIMEDOUT;
@@ -93,7 +110,7 @@ static void carry_out(struct node *n, const struct core_action *a)
 		node_give(n, (struct node_event){ .kind = CORE_EV_STORE, .op = a->store.op, .error = -ENOMEM });
 		return;
 	}
-	*rq = (struct request){ n, a->store.op };
+	*rq = (struct request){ n, a->store.op, loop_clock() };
 	if (a->kind == CORE_ACT_STORE_GET)
 		store_get(n->store, a->store.key, answered, rq);
 	else if (a->kind == CORE_ACT_STORE_LIST)

@@ -58,6 +58,7 @@ static void act_deadline(struct node *n, nsec_t when)
 	if (later)
 		c->jeopardy = 0;
 	node_things_session(n, c->session);
+	expiry_look(n);
 }
 
 static void act_jeopardy(struct node *n, int error)

@@ -117,6 +117,18 @@ static struct json_object *format_cluster(const struct query_cluster *c)
 	put_number(&b, "placed", c->placed);
 	put_number(&b, "losses", c->losses);
 	put_number(&b, "lapses", c->lapses);
+	put_number(&b, "storeUs", c->store_us);
+	put_number(&b, "storeWorstUs", c->store_worst_us);
+	put_number(&b, "orphans", c->orphans);
+	put_number(&b, "opening", c->opening);
+	put_number(&b, "odd", c->odd);
+	put_number(&b, "leftOut", c->left_out);
+	put_number(&b, "silent", c->silent);
+	if (c->cert_until)
+		put_number(&b, "certUntil", (uint64_t)c->cert_until);
+	if (c->ca_until)
+		put_number(&b, "caUntil", (uint64_t)c->ca_until);
+	put_text(&b, "keysWrong", c->keys_wrong);
 	return b.o;
 }
 

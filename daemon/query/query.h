@@ -66,6 +66,11 @@ struct query_cluster {
 	const char *jeopardy;            /* NULL, or why the lease cannot be renewed */
 	unsigned members, shards, placed; /* listed; that it masters; of these, that it does because it uses them most */
 	uint64_t losses, lapses;
+	uint64_t store_us, store_worst_us;       /* how long the store takes: of late, and the longest for a minute; 0: not known */
+	unsigned orphans, opening;       /* shards without a master; of this node, that do not grant yet */
+	unsigned odd, left_out, silent;  /* records in the store that nobody can use; members without room; members that do not live */
+	int64_t cert_until, ca_until;    /* seconds since 1970; 0: no certificate */
+	const char *keys_wrong;          /* NULL, or what is wrong with the files of keys and certificates */
 };
 
 /* What is not known: "" or 0. */

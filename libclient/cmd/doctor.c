@@ -100,6 +100,7 @@ int cmd_doctor(int argc, char **argv)
 	doctor_kernel(&report);
 	doctor_io_uring(&report);
 	doctor_clock(&report);
+	doctor_wall_clock(&report);
 	doctor_group(&report);
 	doctor_unit(&report);
 	if (doctor_run_dir(&report)) {

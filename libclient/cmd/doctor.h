@@ -34,4 +34,11 @@ void doctor_attach_socket(struct doctor_report *r);
 int doctor_daemon(struct doctor_report *r);      /* its pid, 0 if it does not answer */
 void doctor_files(struct doctor_report *r);
 
+/* Other nodes (doctor_cluster.c). */
+struct json_object;
+struct client;
+void doctor_cluster(struct doctor_report *r, struct json_object *cluster);
+void doctor_peers(struct doctor_report *r, struct client *c);
+void doctor_wall_clock(struct doctor_report *r);
+
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +17,10 @@
 #include "client.h"
 #include "doctor.h"
 #include "print.h"
+
+#define RUN_ROOM (16u << 20)
+#define STATE_ROOM (32u << 20)   /* twice what the store may take */
+#define INODES_LEAST 64
 
 #define START "systemctl start dlockd; or set DLOCK_RUN_DIR to the run directory of one that runs (DIR/run after dlockd --dir DIR)."
 
@@ -39,6 +44,26 @@ static void check_owner(struct doctor_report *r, const char *dir, const struct s
 		doctor_say(r, "run dir", DOCTOR_OK, NULL, "%s, of %s, mode %04o", dir, user, st->st_mode & 07777);
 }
 
+static void check_room(struct doctor_report *r, const char *check, const char *dir, const struct statfs *fs, uint64_t least, const char *remedy)
+{
+	uint64_t left = (uint64_t)fs->f_bavail * (uint64_t)fs->f_bsize;
+
+	if (left < least || (fs->f_files && fs->f_ffree < INODES_LEAST))
+		doctor_say(r, check, DOCTOR_WARN, remedy, "%s has room for %llu kB and %llu files", dir, (unsigned long long)(left >> 10),
+			   (unsigned long long)fs->f_ffree);
+	else
+		doctor_say(r, check, DOCTOR_OK, NULL, "%s has room for %llu MB", dir, (unsigned long long)(left >> 20));
+}
+
+/* Its embedded store is written as a whole, beside the former one, at each start. */
+static void check_state_dir(struct doctor_report *r, const char *dir)
+{
+	struct statfs fs;
+
+	if (dir[0] && statfs(dir, &fs) == 0)
+		check_room(r, "state dir", dir, &fs, STATE_ROOM, "Free some: a daemon that runs goes on, but the next start fails.");
+}
+
 bool doctor_run_dir(struct doctor_report *r)
 {
 	const char *dir = client_run_dir();
@@ -57,6 +82,7 @@ bool doctor_run_dir(struct doctor_report *r)
 	check_owner(r, dir, &st);
 	if (statfs(dir, &fs) < 0)
 		return true;
+	check_room(r, "room", dir, &fs, RUN_ROOM, "Opening new names fails with ENOSPC when it is full: free some, or enlarge that tmpfs (mount -o remount,size=…).");
 	if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)
 		doctor_say(r, "memory", DOCTOR_OK, NULL, "%s is on tmpfs", dir);
 	else
@@ -90,53 +116,6 @@ static void check_version(struct doctor_report *r, const char *version)
 			   "the command that came with it.", "the daemon is %s, this command is %s", version, CMD_VERSION);
 }
 
-static void check_cluster(struct doctor_report *r, struct json_object *c)
-{
-	const char *name = field_text(c, "name"), *plain = field(c, "security") ? "" : ", on loopback in plain text";
-	long long members = field_number(c, "members");
-
-	if (!field_number(c, "leaseMs"))
-		doctor_say(r, "cluster", DOCTOR_FAIL, "Look at the network and at the store: 'journalctl -b -u dlockd', and 'dlock status' "
-			   "for the store's address. The node joins by itself once it reaches the store.",
-			   "this node is not in the cluster %s now: whoever wants a lock waits%s%s", name,
-			   field(c, "jeopardy") ? "; " : "", field_text(c, "jeopardy"));
-	else if (field(c, "jeopardy"))
-		doctor_say(r, "cluster", DOCTOR_WARN, "Look at the network and at the store, at once.",
-			   "the lease cannot be renewed (%s); all that is held here is lost in %lld ms",
-			   field_text(c, "jeopardy"), field_number(c, "leaseMs"));
-	else
-		doctor_say(r, "cluster", DOCTOR_OK, NULL, "in the cluster %s, of %lld member%s%s", name, members,
-			   members == 1 ? "" : "s", plain);
-}
-
-/* A key that differs, or a port that is closed, keeps nobody from the store: the node is a member, and gets no lock. */
-static void check_peers(struct doctor_report *r, struct client *c)
-{
-	struct json_object *message = NULL, *members;
-	size_t n, missed = 0;
-
-	if (client_send(c, "io.dlock.ListMembers", NULL, false) < 0 || client_receive(c, &message) <= 0) {
-		doctor_say(r, "peers", DOCTOR_WARN, "Try again.", "the daemon does not say whom it reaches");
-		json_object_put(message);
-		return;
-	}
-	members = field(field(message, "parameters"), "members");
-	n = json_object_is_type(members, json_type_array) ? json_object_array_length(members) : 0;
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *m = json_object_array_get_idx(members, i);
-		const char *state = field_text(m, "state"), *error = field_text(m, "error");
-
-		if (strcmp(state, "self") == 0 || strcmp(state, "up") == 0 || strcmp(state, "relayed") == 0)
-			continue;
-		missed++;
-		doctor_say(r, "peers", DOCTOR_WARN, "Look at the log of both daemons; the port (7420) has to be open between all nodes.",
-			   "%s, at %s, is not reached: %s", field_text(m, "name"), field_text(m, "address"), error[0] ? error : state);
-	}
-	if (n > 1 && !missed)
-		doctor_say(r, "peers", DOCTOR_OK, NULL, "all other members are reached");
-	json_object_put(message);
-}
-
 static void check_status(struct doctor_report *r, struct json_object *answer)
 {
 	struct json_object *node = field(answer, "node"), *spaces = field(answer, "spaces");
@@ -150,7 +129,8 @@ static void check_status(struct doctor_report *r, struct json_object *answer)
 			   "%s, pid %lld", state, field_number(node, "pid"));
 	check_version(r, field_text(node, "version"));
 	if (field(node, "cluster"))
-		check_cluster(r, field(node, "cluster"));
+		doctor_cluster(r, field(node, "cluster"));
+	check_state_dir(r, field_text(node, "stateDir"));
 	if (field(node, "loss"))
 		doctor_say(r, "loss", DOCTOR_WARN, "Those who held locks before have been told; look whether they cope.",
 			   "holds were declared lost when the daemon started: %s", field_text(node, "loss"));
@@ -188,7 +168,7 @@ int doctor_daemon(struct doctor_report *r)
 	else
 		check_status(r, field(message, "parameters"));
 	if (field_number(field(field(field(message, "parameters"), "node"), "cluster"), "leaseMs"))
-		check_peers(r, &c);
+		doctor_peers(r, &c);
 	pid = (int)field_number(field(field(message, "parameters"), "node"), "pid");
 	json_object_put(message);
 	client_close(&c);

@@ -275,5 +275,49 @@ dl 1 doctor && has '^FAIL  cluster .*not in the cluster prod now'
 ok $? '... and doctor what to look at'
 server_stop
 
+# --- what doctor finds ---
+
+# finds CODE LINE KEY=VALUE…: the node is in its cluster, and that is wrong with it.
+finds() {
+	local code=$1 line=$2 r=0
+	shift 2
+	server_start 1 0 '' 4000 '' "$@"
+	dl "$code" doctor && has "$line" || r=1
+	server_stop
+	return $r
+}
+
+# Without an attach socket doctor ends with 1 in any case: what it says is looked at.
+finds 1 '^WARN  store .*took up to 300 ms in the last minute (1.0 ms as a rule), and a renewal may take 1000 ms' store=300000 &&
+	finds 1 '^OK    store .*takes 1.0 ms' store=2000
+ok $? 'doctor tells of a store that is slow'
+finds 1 '^WARN  masters .*7 of 64 shards have no master' orphans=7 && finds 1 '^WARN  masters .*3 shards of this node wait' opening=3 &&
+	finds 1 '^OK    masters '
+ok $? '... of shards without a master, and of those that do not open'
+finds 1 '^WARN  records .*40 records that nobody can use, 200 members' odd=40 silent=200 &&
+	finds 1 '^FAIL  records .*77 members more' left_out=77 && ! finds 1 'records'
+ok $? '... of what does not belong into the store'
+finds 1 '^FAIL  certificate .*this node.s certificate has expired' cert=-60 && finds 1 '^WARN  certificate .*this node.s certificate expires soon' cert=86400 &&
+	finds 1 '^WARN  certificate .*CA= expires soon' cert=9999999 ca=86400 && finds 1 '^OK    certificate .*good until' cert=9999999
+ok $? '... of certificates that have expired, or will'
+finds 1 '^WARN  keys .*may be read' 'keys=Key=/x may be read or written by everybody on this machine' &&
+	finds 1 'systemctl reload dlockd' 'keys=Cert=/x has changed since it was read' && finds 1 '^OK    keys .*pre-shared'
+ok $? '... of files of keys that others may read, or that are not what was read'
+mkdir "$TMPDIR/small"
+if mount -t tmpfs -o size=1m,nr_inodes=40 none "$TMPDIR/small" 2>/dev/null; then
+	finds 1 "^WARN  state dir .*$TMPDIR/small has room for" "state=$TMPDIR/small"
+	ok $? '... of a state directory that is full'
+	run=$TMPDIR/small/run
+	export DLOCK_RUN_DIR=$run
+	finds 1 "^WARN  room .*$run has room for"
+	ok $? '... and of a run directory that is'
+	run=$TMPDIR/run
+	export DLOCK_RUN_DIR=$run
+fi
+python3 -c "import struct, sys; sys.stdout.buffer.write(struct.pack('<q', -50 * 365 * 86400 * 10**9))" >"$TMPDIR/off"
+mkdir -p "$run"
+WALLCLOCK=$TMPDIR/off LD_PRELOAD=$O/tests/cluster/wallclock.so dl 1 doctor && has '^WARN  wall clock .*cannot be'
+ok $? '... and of a wall clock that cannot be right'
+
 echo "1..$n"
 exit $failed

@@ -101,6 +101,18 @@ void tls_keys_free(struct tls_keys *k)
 		abort();
 }
 
+void tls_keys_until(const struct tls_keys *k, int64_t *ret_cert, int64_t *ret_ca)
+{
+	(void)k;
+	*ret_cert = *ret_ca = 0;
+}
+
+int tls_files_look(const struct tls_files *f, const struct tls_keys *k, char why[TLS_WHY_MAX])
+{
+	(void)f, (void)k, (void)why;
+	return 0;
+}
+
 const char *tls_keys_text(const struct tls_keys *k)
 {
 	(void)k;

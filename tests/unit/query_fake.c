@@ -16,7 +16,7 @@ static void node(void *arg, struct query_node *ret)
 	*ret = (struct query_node) {
 		.name = "alpha", .id = "0123456789abcdef0123456789abcdef",
 		.version = "0.1.0", .state = "running",
-		.run_dir = f->run_dir, .state_dir = "/var/lib/dlock", .store = "file:/var/lib/dlock",
+		.run_dir = f->run_dir, .state_dir = f->state_dir ? f->state_dir : "/var/lib/dlock", .store = "file:/var/lib/dlock",
 		.session = UINT64_C(0xfedcba9876543210), .incarnation = 3, .epoch = 7,
 		.clients = 2, .names = f->n_open + f->n_private,
 		.grants = 1200, .refills = 4, .releases = 1100, .uptime_ms = 7503000,

@@ -19,7 +19,7 @@
 struct fake {
 	unsigned n_open, n_private;
 	const char *loss, *broken;       /* NULL: all is well */
-	const char *run_dir;
+	const char *run_dir, *state_dir;
 	struct query_cluster cluster;    /* ttl_ms 0: it is alone */
 	unsigned spaces_extra;           /* empty ones, beside the two */
 	bool crowded;                    /* every name is like crowd */
