@@ -38,6 +38,23 @@ for i in 2 3; do start $i; done
 until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
 ok $? "three nodes find one another"
 
+# --- where shards lie ---
+
+# Of a name that is open there: which node grants it.
+granted_by() { on "$1" run "$2" -- "$dlock" show "$2" | sed -n 's/.*granted by \([^ ;,]*\).*/\1/p'; }
+all_granted_by() { for i in 0 1 2 3 4 5 6 7; do [ "$(granted_by "$1" use$i)" = "$2" ] || return 1; done; }
+
+! all_granted_by 1 n1
+ok $? "names are granted by all nodes"
+DLOCK_RUN_DIR=$dir/1/run "$O/tests/e2e/fresh_user" use 8 2>>"$dir/err" &
+user=$!
+until_true 90 all_granted_by 1 n1
+ok $? "those that one node uses, and no other, by that node after some seconds"
+on 1 members | grep -q '^n1  *self.* [1-9][0-9]*  *[1-9][0-9]*  *-' && on 1 status | grep -q 'of them for their use'
+ok $? "which members and status show"
+kill $user
+wait $user 2>/dev/null
+
 # --- exclusion and hand-over ---
 
 echo 0 >"$dir/count"
