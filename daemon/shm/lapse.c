@@ -175,8 +175,6 @@ static bool word_lapse(struct space *s, uint32_t slot)
 {
 	uint64_t was = lock_lapse(&seg_slot(s->base, slot)->word);
 
-	if (was & LOCK_R)
-		readers_each(s, slot, hold_lapse, NULL);
 	readers_renew(s, slot);          /* also without R: a daemon that died here may have taken it, or an owner be on his way to reading */
 	if (lock_is_free(was))
 		return true;
@@ -206,6 +204,10 @@ static void space_lapse(struct space *s)
 {
 	const char *why = NULL;
 
+	/* All at once, whatever names they read. Who sets his cell from now on sees that the deadline has passed, and holds nothing. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!s->broken)
+		readers_each(s, 0, hold_lapse, NULL);
 	for (uint32_t slot = 0, next; (next = table_next(&s->names, slot)); slot = next) {
 		if (name_is(s, next) && kind_is_object(name_kind(s, next)))
 			object_lapse(s, next);
