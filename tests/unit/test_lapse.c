@@ -695,7 +695,7 @@ static void loss_of_many_goes_in_slices(void **state)
 	shm_loss(x.r.shm);                               /* from the beginning */
 	rig_turn(&x.r);
 	assert_false(x.r.shm->loss_walk.on);
-	assert_int_equal(x.r.loss_done, 0);              /* it has been told, and has not ended */
+	assert_true(x.r.loss_done <= 1);                 /* it has been told, and may have ended by now */
 	many_done(&x, &c, pid);
 }
 
