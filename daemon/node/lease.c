@@ -109,6 +109,8 @@ bool node_observe(void *arg, struct space *s, uint32_t slot, bool on)
 	struct node *n = arg;
 	uint32_t ref = name_at(s, slot)->ref;
 
+	if (on && n->query && query_watched(n->query))
+		elect_polled(s, slot);
 	if (!n->cluster.on)
 		return false;
 	if (on && ref == UINT32_MAX && ref_take(n, s, slot, &ref) < 0)

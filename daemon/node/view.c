@@ -523,6 +523,16 @@ static void source_log(void *arg, int priority, const char *text)
 	log_limited(loop_now(n->loop), (enum log_level)priority, "query: %s", text);
 }
 
+/* Leaders say who they are without the daemon: unless somebody is to be told. */
+static void source_watching(void *arg)
+{
+	struct node *n = arg;
+
+	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++)
+		if (n->shm.spaces[i] && !n->shm.spaces[i]->broken)
+			elects_watched(n->shm.spaces[i]);
+}
+
 static int source_drain(void *arg, bool on)
 {
 	return node_drain(arg, on);
@@ -539,5 +549,6 @@ void node_source(struct node *n, struct query_source *ret)
 		.arg = n, .node = source_node, .spaces = source_spaces, .links = source_links, .members = members_each,
 		.names = source_names, .show = source_show, .may_see = source_may_see, .log = source_log,
 		.drain = source_drain, .leave = source_leave, .value = source_value, .value_drop = source_value_drop,
+		.watching = source_watching,
 	};
 }

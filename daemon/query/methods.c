@@ -414,6 +414,8 @@ static int watch(struct session *s, const struct varlink_call *call)
 	s->dropped = 0;
 	memcpy(s->space, space, sizeof(space));
 	memcpy(s->name, name, sizeof(name));
+	if (s->source->watching)
+		s->source->watching(s->source->arg);
 	return 0;
 }
 

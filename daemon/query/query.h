@@ -186,6 +186,7 @@ struct query_source {
 	 */
 	void *(*value)(void *arg, const struct query_value_call *call, query_value_fn done, void *ctx, int *ret_error);
 	void (*value_drop)(void *arg, void *request);
+	void (*watching)(void *arg);             /* somebody begins to watch. NULL: nobody wants to know */
 	/*
 	 * For the operator: a caller was turned away. syslog's priorities. Whoever connects can cause
 	 * it, so it has to be limited. NULL: nobody wants to know.

@@ -31,6 +31,8 @@ struct elect {
 	bool due;                        /* is to be looked at by the timer */
 	uint32_t told_count;
 	uint64_t told_token;             /* the last that others were told */
+	uint64_t event_token;            /* the last leader that an event told of */
+	bool event_leads;
 };
 
 static struct elect *elect_at(const struct space *s, uint32_t slot)
@@ -100,6 +102,26 @@ static void observed_set(struct space *s, uint32_t slot, const struct elect *e)
 		FAULT_AROUND(__atomic_store_n(&value_page(s, slot)->observed, e->asked || e->hints, __ATOMIC_SEQ_CST));
 }
 
+/* For those who watch: who leads from now on, or that nobody does. As the page says, which is seen when somebody rings. */
+static void announce(struct space *s, uint32_t slot, struct elect *e)
+{
+	struct shm *shm = s->shm;
+	struct value_head h;
+	uint32_t owner;
+	bool leads;
+
+	if (!page_is(s, slot) || value_read(value_page(s, slot), &h, NULL, 0) < 0)
+		return;
+	leads = h.state == VALUE_KNOWN;
+	if (leads == e->event_leads && (!leads || h.token == e->event_token))
+		return;
+	e->event_leads = leads;
+	e->event_token = h.token;
+	owner = leads && leads_here(s, slot, h.token) ? (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER) : 0;
+	shm_tell(shm, leads ? "leads" : "leaderless", s, slot,
+		 owner && table_in_use(&shm->ledger.clients, owner) ? ledger_client(&shm->ledger, owner)->pid : 0, leads ? h.token : 0, NULL);
+}
+
 /* Something has changed: other nodes are told what they do not know, or all of it. */
 static void tell(struct space *s, uint32_t slot, struct elect *e, bool all)
 {
@@ -108,6 +130,7 @@ static void tell(struct space *s, uint32_t slot, struct elect *e, bool all)
 	if (e->hints)
 		hint_ring_slot(s->shm, s, slot);
 	settle(s, slot);
+	announce(s, slot, e);
 	if (!e->asked || !page_is(s, slot) || !name_at(s, slot)->count)
 		return;
 	if (value_read(value_page(s, slot), &h, NULL, 0) < 0)
@@ -260,6 +283,14 @@ void elect_polled(struct space *s, uint32_t slot)
 	observed_set(s, slot, e);
 }
 
+void elects_watched(struct space *s)
+{
+	for (unsigned i = 0; s->elects && i < SEG_SLOTS_MAX / CHUNK; i++)
+		for (unsigned k = 0; s->elects[i] && k < CHUNK; k++)
+			if (s->elects[i][k].here)
+				elect_polled(s, i * CHUNK + k);
+}
+
 /* Whoever has been woken for the lease leads in a moment, and rings. */
 void elect_granted(struct space *s, uint32_t slot, bool asked)
 {
@@ -302,6 +333,8 @@ void elect_died(struct space *s, uint32_t slot, uint32_t client)
 		return;
 	say_nobody(s, slot, name_token(s, slot));
 	value_wake(value_page(s, slot));
+	if (elect_at(s, slot))
+		announce(s, slot, elect_at(s, slot));
 }
 
 void elect_given(struct space *s, uint32_t slot)
@@ -329,6 +362,7 @@ void elect_lapse(struct space *s, uint32_t slot)
 	h.state = VALUE_LOST;
 	h.len = 0;
 	value_publish_note(value_page(s, slot), &h, true);
+	announce(s, slot, e);
 	if (e->hints)
 		hint_ring_slot(s->shm, s, slot);
 }
@@ -345,6 +379,7 @@ void elect_news(struct space *s, uint32_t slot, const struct shm_value *v)
 		new = value_tell(value_page(s, slot), &h, v->bytes, true);
 	else
 		new = value_publish_note(value_page(s, slot), &h, true);
+	announce(s, slot, e);
 	if (new && e->hints)
 		hint_ring_slot(s->shm, s, slot);
 }

@@ -399,6 +399,7 @@ void elect_adopt(struct space *s, uint32_t slot);
 bool elect_watching(const struct space *s, uint32_t slot); /* the core knows its number, whether there is a lease or not */
 void elect_unwatched(struct space *s, uint32_t slot);      /* the core could not; it is asked again */
 void elect_untold(struct space *s, uint32_t slot);         /* what ops.leads was to tell it could not tell; it tries again */
+void elects_watched(struct space *s);     /* somebody wants to know of all of them: leaders ring from now on */
 void elect_polled(struct space *s, uint32_t slot);         /* somebody has dlock_elect_fd() */
 void elect_granted(struct space *s, uint32_t slot, bool asked);  /* asked: other nodes want to know who leads */
 void elect_asked(struct space *s, uint32_t slot);          /* so they do, of a lease that is here */

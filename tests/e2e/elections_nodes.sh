@@ -32,6 +32,7 @@ for i in 1 2 3; do
 	DLOCK_RUN_DIR=$dir/$i/run "$elector" watch led >"$dir/watch$i" 2>>"$dir/err" &
 	watcher[$i]=$!
 done
+on 3 watch led >"$dir/events" 2>>"$dir/err" &
 see() { [ "$(tail -n 1 "$dir/watch$1")" = "$2" ]; }
 all_see() { see 1 "$1" && see 2 "$1" && see 3 "$1"; }
 others_see() { see 2 "$1" && see 3 "$1"; }
@@ -49,6 +50,8 @@ ok $? "and what it says later"
 lead 2 bob led
 until_true 5 eval 'on 1 show led 2>/dev/null | grep -q .'
 sleep 0.3
+until_true 5 grep -q "leads .*(election) token $(term ann)\$" "$dir/events"
+ok $? "dlock watch tells of it on another node"
 ! leads bob && resign ann && until_true 3 leads bob && until_true 2 all_see "$(term bob) I am bob" && [ "$(term bob)" -gt "$(term ann)" ]
 ok $? "it resigns: the next in line leads, on another node, with a higher term"
 kill -KILL "${pid[bob]}"

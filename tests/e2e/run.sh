@@ -329,11 +329,19 @@ ok $? 'one run leads, another finds that it does, and a lock of that name is ano
 "$dlock" show elected >"$out" 2>&1
 has "$holder" && has 'election, held' && has "led in term $first" && has "leader says: $(uname -n)"
 ok $? 'dlock show knows who leads, and says the name of its host'
+"$dlock" watch elected >"$TMPDIR/watched" & watch=$!
+tells() { "$dlock" run elected true && grep -q 'grant .*default/elected token' "$TMPDIR/watched"; }
+until_true tells
 kill -KILL "$holder"
 wait "$holder" 2>/dev/null
 run 0 -w 5 --elect elected -c 'echo $DLOCK_NAME $DLOCK_SPACE $DLOCK_TOKEN' && has '^elected default ' &&
 	[ "$(cut -d " " -f 3 "$out")" -gt "$first" ]
 ok $? 'when it is killed the next one leads, in a higher term'
+until_true grep -q "leads .*default/elected (election) pid [0-9]* token $(cut -d " " -f 3 "$out")" "$TMPDIR/watched" &&
+	until_true eval "tail -n 5 '$TMPDIR/watched' | grep -q leaderless"
+ok $? 'dlock watch tells who leads, and that nobody does'
+kill $watch
+wait $watch 2>/dev/null
 
 # --- permits of a semaphore ---
 
