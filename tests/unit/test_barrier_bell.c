@@ -25,7 +25,7 @@
 static uint64_t word, notes[BARRIER_NOTES], cells[CLIENTS];
 static const struct barrier_at at = { &word, notes };
 static sem_t bell, go[CLIENTS];
-static unsigned rounds, rings, lazy = CLIENTS;
+static unsigned rounds, rings, ended, lazy = CLIENTS;
 static bool over;
 
 static int results, failed;
@@ -81,6 +81,7 @@ static void *client(void *arg)
 		while (__atomic_load_n(&lazy, __ATOMIC_ACQUIRE) == i && !__atomic_load_n(&over, __ATOMIC_ACQUIRE))
 			usleep(20);
 	}
+	__atomic_fetch_add(&ended, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
 
@@ -136,8 +137,7 @@ static void *daemon_of_them(void *unused)
 			expects = true;
 	}
 	__atomic_store_n(&over, true, __ATOMIC_RELEASE);
-	for (;;) {                               /* nobody is left asleep */
-		barrier_expect_none(&at);
+	while (__atomic_load_n(&ended, __ATOMIC_ACQUIRE) < CLIENTS) {    /* nobody is left asleep */
 		for (unsigned i = 0; i < CLIENTS; i++) {
 			uint64_t c;
 
@@ -146,9 +146,9 @@ static void *daemon_of_them(void *unused)
 			taken[i] = false;
 			sem_post(&go[i]);
 		}
-		if (sem_trywait(&bell) < 0)
-			return NULL;
+		usleep(100);
 	}
+	return NULL;
 }
 
 static void all_at_once(void)
@@ -170,6 +170,8 @@ static void all_at_once(void)
 		seen = now;
 		usleep(10000);
 	}
+	for (unsigned i = 0; i <= CLIENTS && __atomic_load_n(&over, __ATOMIC_ACQUIRE); i++)
+		pthread_join(thread[i], NULL);
 	say(__atomic_load_n(&over, __ATOMIC_ACQUIRE), "nobody's coming is overlooked");
 	seen = __atomic_load_n(&rings, __ATOMIC_RELAXED);
 	printf("# %u rounds of %u, the bell was rung %u times\n", __atomic_load_n(&rounds, __ATOMIC_ACQUIRE), PARTIES, seen);
