@@ -3,8 +3,7 @@
  * A round of a barrier: eight processes on all processors that arrive, wait for one another, and go on at once to the
  * next; against a process-shared pthread_barrier_t. Microseconds a round.
  *
- * Who passes a round raises a word of its own before the next one, and one of them looks now and then at those of all: nobody may be
- * more than one round ahead. Of each round exactly one was told that it is the one.
+ * They look that the rounds are rounds (rounds.h). Of each round exactly one was told that it is the one.
  */
 #include <err.h>
 #include <pthread.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "rounds.h"
 
 #define PARTIES 8
 #define TRIPS   2000                     /* of a stretch */
@@ -21,20 +21,8 @@ static struct shared {
 	pthread_barrier_t barrier __attribute__((aligned(64)));
 	uint64_t from __attribute__((aligned(64)));
 	uint64_t to;
-	struct {
-		uint64_t passed, serial;
-	} __attribute__((aligned(64))) per[PARTIES];
+	struct round_party per[PARTIES];
 } *shared;
-
-static void passed(unsigned i, bool serial)
-{
-	uint64_t n = ++shared->per[i].passed, other;
-
-	shared->per[i].serial += serial;
-	other = __atomic_load_n(&shared->per[(i + n) % PARTIES].passed, __ATOMIC_RELAXED);
-	if (other + 1 < n || other > n + 1)
-		errx(2, "process %u passes round %llu, another %llu", i, (unsigned long long)n, (unsigned long long)other);
-}
 
 static int arrive(dlock_barrier_t *b)
 {
@@ -56,7 +44,7 @@ static uint64_t work(unsigned i, void *arg)
 
 		if (r != 0 && r != DLOCK_SERIAL)
 			errx(2, "a round failed: %s", strerror(r));
-		passed(i, r != 0);
+		round_passed(shared->per, PARTIES, i, r != 0);
 	}
 	if (i == 0)
 		shared->to = bench_ns();

@@ -3,14 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm_rig.h"
-#include "../../daemon/fault.h"
+#include "deaths.h"
 
 #define MS NSEC_PER_MSEC
 
@@ -419,8 +416,9 @@ static void new_session(void **state)
 /* --- killed --- */
 
 /* One of everything that the daemon does. */
-static void life(struct stage *t)
+static void life(void *arg)
 {
+	struct stage *t = arg;
 	struct rig *r = &t->r;
 	struct rig_client c = rig_client(r);
 	uint32_t own, shared;
@@ -460,22 +458,15 @@ static void life(struct stage *t)
 
 static void killed(void **state)
 {
-	int status = 1, n;
+	bool died = true;
+	int n;
 
 	(void)state;
-	for (n = 1; status; n++) {
+	for (n = 1; died; n++) {
 		struct stage t;
-		pid_t pid;
 
 		stage_open(&t);
-		pid = fork();
-		if (pid == 0) {
-			fault_arm(n);
-			life(&t);
-			_exit(0);
-		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_true(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+		died = dies_at(n, life, &t);
 		adopt(&t);
 		assert_true(is_held(&t));
 		assert_false(rig_said(&t.r, "scribbled"));
@@ -488,16 +479,21 @@ static void killed(void **state)
 	assert_true(n > 140);
 }
 
+static void take_over(void *arg)
+{
+	adopt(arg);
+}
+
 static void killed_while_adopting(void **state)
 {
-	int status = 1, n;
+	bool died = true;
+	int n;
 
 	(void)state;
-	for (n = 1; status; n++) {
+	for (n = 1; died; n++) {
 		struct stage t;
 		struct rig_client c;
 		uint32_t slot;
-		pid_t pid;
 
 		stage_open(&t);
 		c = rig_client(&t.r);
@@ -511,14 +507,7 @@ static void killed_while_adopting(void **state)
 		seg_slot(t.s->base, t.free)->bias = 1;
 		rig_stop(&t.r);
 		close(c.anchor);
-		pid = fork();
-		if (pid == 0) {
-			fault_arm(n);
-			adopt(&t);
-			_exit(0);
-		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_true(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+		died = dies_at(n, take_over, &t);
 		adopt(&t);
 		assert_true(is_held(&t));
 		judge(&t.r);

@@ -4,13 +4,10 @@
  * raise by ringing. What the object has noted is the sum.
  */
 #include <errno.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../daemon/fault.h"
 #include "../../daemon/shm/object.h"
-#include "shm_rig.h"
+#include "deaths.h"
 
 #define SUM 0                            /* of the object's note, and of an account's: what it has */
 #define ARG 1                            /* of the object's note */
@@ -312,8 +309,9 @@ static void space_broken(void **state)
 }
 
 /* Opens, rings, closes and opens again. */
-static void life(struct stage *t)
+static void life(void *arg)
 {
+	struct stage *t = arg;
 	uint32_t slot, account;
 
 	ring(t, t->of_a, 2);
@@ -353,23 +351,16 @@ static void judge(struct stage *t)
 
 static void killed(void **state)
 {
-	int status = 1, n;
+	bool died = true;
+	int n;
 
 	(void)state;
-	for (n = 1; status; n++) {
+	for (n = 1; died; n++) {
 		struct stage t;
 		uint32_t slot, account;
-		pid_t pid;
 
 		stage_open(&t);
-		pid = fork();
-		if (pid == 0) {
-			fault_arm(n);
-			life(&t);
-			_exit(0);
-		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_true(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+		died = dies_at(n, life, &t);
 		/* What our copy of the daemon remembers is of before. */
 		rig_stop(&t.r);
 		adopt(&t);

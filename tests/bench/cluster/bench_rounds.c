@@ -19,6 +19,7 @@
 #include "../../cluster/town.h"
 #include "../../e2e/harness.h"
 #include "../bench.h"
+#include "../rounds.h"
 
 #define HOSTS   3
 #define TTL_MS  5000
@@ -32,22 +33,10 @@ static struct shared {
 	uint64_t from __attribute__((aligned(64)));
 	uint64_t to;
 	uint32_t listens;
-	struct {
-		uint64_t passed, serial;
-	} __attribute__((aligned(64))) per[PARTIES];
+	struct round_party per[PARTIES];
 } *shared;
 
 /* --- Rounds --- */
-
-static void passed(unsigned i, bool serial)
-{
-	uint64_t n = ++shared->per[i].passed, other;
-
-	shared->per[i].serial += serial;
-	other = __atomic_load_n(&shared->per[(i + n) % PARTIES].passed, __ATOMIC_RELAXED);
-	if (other + 1 < n || other > n + 1)
-		errx(2, "party %u passes round %llu, another %llu", i, (unsigned long long)n, (unsigned long long)other);
-}
 
 static void arrive(dlock_barrier_t *b, unsigned i, bool counts)
 {
@@ -56,7 +45,7 @@ static void arrive(dlock_barrier_t *b, unsigned i, bool counts)
 	if (r != 0 && r != DLOCK_SERIAL)
 		errx(2, "a round failed: %s", strerror(r));
 	if (counts)
-		passed(i, r == DLOCK_SERIAL);
+		round_passed(shared->per, PARTIES, i, r == DLOCK_SERIAL);
 }
 
 static uint64_t party(unsigned i, void *arg)
