@@ -12,7 +12,10 @@
 #include "../../include/proto/hatch.h"
 #include "../../include/proto/kind.h"
 #include "../../include/proto/lockword.h"
+#include "../../include/proto/poolword.h"
+#include "../../include/proto/semword.h"
 #include "../../include/proto/small.h"
+#include "../../include/proto/value.h"
 
 /* Only where memory has been allocated would a client write; elsewhere it would make a hole a page. */
 static void scribble(struct caller *c, struct input *in)
@@ -91,6 +94,28 @@ static void ask(struct caller *c, struct input *in)
 		return;
 }
 
+/* What a leader says of himself, or something else that lies there. */
+static void speak(struct caller *c, struct input *in)
+{
+	uint8_t what = (uint8_t)input_number(in, 1);
+	off_t at = (off_t)SEG_VALUE_OFF + (off_t)(c->slot % 64) * SEG_VALUE_SIZE;
+	struct value_head h = { .state = VALUE_KNOWN, .count = what >> 2 & 3, .len = 8 };
+	uint64_t junk = input_number(in, 8);
+	_Alignas(64) struct value_page p;
+	struct stat st;
+
+	if (fstat(world.segment, &st) < 0 || (uint64_t)st.st_size < SEG_FILE_SIZE || pread(world.segment, &p, sizeof p, at) != sizeof p)
+		return;
+	h.token = seg_slot(world.base, c->slot % SEG_SLOTS_MAX)->bias + (what >> 4);
+	if (what & 1)
+		value_tell(&p, &h, "a leader", what & 2);
+	else
+		((uint64_t *)&p)[(what >> 1) % (sizeof p / 8)] = junk;
+	if (pwrite(world.segment, &p, sizeof p, at) < 0)
+		return;
+	seg_bit_set(world.base, SEG_WANT, c->slot % SEG_SLOTS_MAX);
+}
+
 /* As libdlock does it. */
 static void behave(struct caller *c, struct input *in)
 {
@@ -153,7 +178,7 @@ static void bell(struct input *in)
 static void step(struct caller *c, uint8_t op, struct input *in)
 {
 	static const char names[] = "abcdefgh";
-	static const unsigned kinds[] = { KIND_LOCK, KIND_LATCH, KIND_COND, KIND_ID };
+	static const unsigned kinds[] = { KIND_LOCK, KIND_LATCH, KIND_COND, KIND_ID, KIND_ELECT, KIND_LEAVE, KIND_ELECT, KIND_POOL };
 	uint8_t which;
 
 	switch (op) {
@@ -163,7 +188,7 @@ static void step(struct caller *c, uint8_t op, struct input *in)
 		/* fall through */
 	case 1:
 		which = (uint8_t)input_number(in, 1);
-		caller_open_thing(c, kinds[which >> 3 & 3], "default", names + which % 8, 1);
+		caller_open_thing(c, kinds[which >> 3 & 7], "default", names + which % 8, 1);
 		world_turn(0);
 		caller_receive(c);
 		return;
@@ -179,7 +204,8 @@ static void step(struct caller *c, uint8_t op, struct input *in)
 	switch (op) {
 	case 8: case 9: scribble(c, in); return;
 	case 10: by_hatch(c, in); world_turn(0); return;
-	case 11: case 12: behave(c, in); return;
+	case 11: behave(c, in); return;
+	case 12: speak(c, in); return;
 	case 13: cut(in); return;
 	case 14: bell(in); return;
 	default: ask(c, in); world_turn(0); return;
