@@ -686,11 +686,18 @@ int dlock_barrier_vote(dlock_barrier_t *b, bool yes, bool *ret_all);
 
 /*
  * A double barrier: all begin together, and end together. Those who leave are counted apart from those who enter: enter is as
- * dlock_barrier_wait(), and leave the same on another barrier of the same name, which is opened by the first call. A party that
- * dies in between has not left.
+ * dlock_barrier_wait(), and leave the same on another barrier of the same name, which is opened by the first call.
+ *
+ * A party that dies while it enters, or while it leaves, breaks that round, as any does. One that dies in between has not left, and nobody
+ * knows that it was to: the others wait for it, other than in ZooKeeper's recipe, where what has vanished counts as having left. They
+ * stop waiting when another party comes in its place (its successor may just leave), when one of them has waited for long enough
+ * (clockleave: ETIMEDOUT for that one), or when anybody, also one who is no party, calls dlock_barrier_reset(): and then all who
+ * wait are told EPIPE, so that nobody takes the end for a common one. Who comes to leave after that waits for a round of his own: where
+ * some had not finished yet, each of them needs a limit, or a reset of its own.
  */
 int dlock_barrier_enter(dlock_barrier_t *b);
 int dlock_barrier_leave(dlock_barrier_t *b);
+int dlock_barrier_clockleave(dlock_barrier_t *b, clockid_t clock, const struct timespec *abs);
 
 /*
  * Breaks the round that is forming, if somebody has come to it, and that of those who leave; when it returns, that is decided. Errors as

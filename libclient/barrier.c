@@ -472,6 +472,14 @@ int dlock_barrier_leave(dlock_barrier_t *b)
 	return r ? r : dlock_barrier_wait(far);
 }
 
+int dlock_barrier_clockleave(dlock_barrier_t *b, clockid_t clock, const struct timespec *abs)
+{
+	struct dlock_barrier *far;
+	int r = far_side(b, &far);
+
+	return r ? r : dlock_barrier_clockwait(far, clock, abs);
+}
+
 /* --- Reset --- */
 
 /* 1: the daemon completes the rounds. */

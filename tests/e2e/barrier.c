@@ -95,6 +95,15 @@ static int b_leave(struct stage *s, uint64_t unused)
 	return dlock_barrier_leave(bar);
 }
 
+static int b_leave_within(struct stage *s, uint64_t ms)
+{
+	uint64_t at = now_ns() + ms * MS;
+	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+
+	(void)s;
+	return dlock_barrier_clockleave(bar, CLOCK_MONOTONIC, &t);
+}
+
 static int b_reset(struct stage *s, uint64_t unused)
 {
 	(void)s;
@@ -361,6 +370,63 @@ static void in_and_out(void)
 	   "%s: those who leave do not meet those who enter", mode);
 }
 
+static bool all_enter(int n)
+{
+	bool in = true;
+
+	for (int i = 0; i < n; i++)
+		comes(i, b_enter, 0);
+	for (int i = 0; i < n; i++)
+		in &= passed(told(i, 5000));
+	return in;
+}
+
+/* The others wait, until one of them has had enough, or somebody who is none of them says that it is over; the next double round is whole. */
+static void one_dies_inside(void)
+{
+	int out[4];
+
+	fresh("inside", 3, 4);
+	bool in = all_enter(3);
+	actor_kill(&crew[2], SIGKILL);
+	actor_begin(&crew[2]);
+	comes(0, b_leave, 0);
+	sleeps(0);
+	bool waits_on = told(0, 50) == NOTHING;
+	comes(1, b_leave_within, 50);
+	out[1] = told(1, 5000);
+	out[0] = told(0, 5000);
+	ok(in && waits_on && out[1] == ETIMEDOUT && out[0] == EPIPE,
+	   "%s: one dies inside: who leaves waits for it, until one has waited for long enough (%d, %d)", mode, out[0], out[1]);
+
+	fresh("inside-reset", 3, 4);
+	in = all_enter(3);
+	actor_kill(&crew[2], SIGKILL);
+	actor_begin(&crew[2]);
+	comes(0, b_leave, 0);
+	comes(1, b_leave, 0);
+	sleeps(0);
+	sleeps(1);
+	int r = actor_do(&crew[3], b_reset, 0, NULL).r;
+	out[0] = told(0, 5000);
+	out[1] = told(1, 5000);
+	ok(in && r == 0 && out[0] == EPIPE && out[1] == EPIPE, "%s: ... or somebody resets it: all are told that (%d, %d)", mode, out[0], out[1]);
+
+	fresh("inside-instead", 3, 4);
+	in = all_enter(3);
+	actor_kill(&crew[2], SIGKILL);
+	actor_begin(&crew[2]);
+	comes(0, b_leave, 0);
+	comes(1, b_leave, 0);
+	comes(3, b_leave, 0);
+	bool left = passed(told(0, 5000)) && passed(told(1, 5000)) && passed(told(3, 5000));
+	for (int i = 0; i < 2; i++)
+		comes(i, b_enter, 0);
+	comes(3, b_enter, 0);
+	ok(in && left && passed(told(0, 5000)) && passed(told(1, 5000)) && passed(told(3, 5000)),
+	   "%s: ... or its successor leaves in its place, and the next round is whole", mode);
+}
+
 static void daemon_restarts(void)
 {
 	bool works = true;
@@ -500,6 +566,7 @@ static void tell(const char *how, char **with)
 	they_vote();
 	reset_breaks();
 	in_and_out();
+	one_dies_inside();
 	threads();
 	odds();
 	stopped_party(false);
