@@ -76,6 +76,13 @@ def usurp(count, seed):
     yield b"beat/%016x" % seed, beat(seed, incarnation=count, counter=1 << 32)
 
 
+def alive(count, seed):
+    """A member of the session seed that masters nothing, and its beat of that number."""
+    yield b"beat/%016x" % seed, beat(seed, counter=count)
+    if count == 1:
+        yield b"member/%016x" % seed, member(seed, seed, b"mallory", b"127.0.0.1:9", flags=0)
+
+
 def call(url, what, body):
     request = urllib.request.Request(url + what, json.dumps(body).encode(), {"Content-Type": "application/json"})
     return json.load(urllib.request.urlopen(request, timeout=60))

@@ -69,7 +69,7 @@ ok $? "... and that it has"
 passes 1 && kill -0 $held && all_there
 ok $? "connections that are up stay, and so does what is held"
 restart 1
-until_true 20 said 1 'its certificate has expired' && until_true 20 said 3 'says that our certificate has expired'
+until_true 40 said 1 'its certificate has expired' && until_true 40 said 3 'says that our certificate has expired'
 ok $? "a new connection is refused, and both say why"
 timeout 10 "$DLOCKD" --dir "$dir/3" --check 2>"$dir/check"
 [ $? = 78 ] && grep -q 'has expired: all other nodes would refuse it' "$dir/check" && kill -0 $held

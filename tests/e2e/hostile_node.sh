@@ -1,0 +1,68 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# A member that has been taken over by somebody, and masters nothing: it says whatever it likes to the others, as fast as they take it,
+# while hundreds of connections are opened and left. Nobody comes to harm, memory has an end, and no lock is held twice among
+# the others; what it asks for in its own name it may get, and keep (docs/OPERATIONS.md).
+
+. "${srctree:?}/tests/e2e/nodes.sh"
+own=00000000000bad00 seed=$((RANDOM + 1))
+
+session() { on "$1" status --json | grep -o '"session": *"[0-9a-f]*"' | grep -o '[0-9a-f]\{16\}'; }
+rss() { awk '/VmRSS/ {print int($2 / 1024)}' "/proc/${daemon[$1]}/status"; }
+forge() { python3 -B "$srctree/tests/e2e/forge.py" "http://127.0.0.1:$((base + 10))" /dlock/test/ "$@"; }
+
+for i in 1 2 3; do configure $i n$i 4s; done
+etcd_start
+for i in 1 2 3; do start $i; done
+until_true 30 there 1 3 && until_true 30 there 2 3 && until_true 30 there 3 3
+ok $? "three nodes are a cluster"
+
+# It keeps its session as a node does.
+( for ((b = 1; ; b++)); do forge alive "$b" "$own"; sleep 1; done ) &
+beats=$!
+args=
+for i in 1 2 3; do args="$args $(session $i) 127.0.0.1:$((base + i))"; done
+"${O:?}/tests/e2e/hostile_peer" "$seed" 7 $own $args >"$dir/hostile" 2>"$dir/hostile.err" &
+hostile=$!
+python3 -c "
+import socket, time
+held = []
+for i in range(400):
+    s = socket.socket()
+    s.settimeout(1)
+    try:
+        s.connect(('127.0.0.1', $base + 1 + i % 3))
+        held.append(s)
+    except OSError:
+        pass
+time.sleep(5)" &
+listed() { on 1 members 2>/dev/null | grep -q 'mallory'; }
+until_true 10 listed
+ok $? "a fourth is a member, by credentials that are good (seed $seed)"
+
+echo 0 >"$dir/count"
+jobs=
+for i in 1 2 3; do
+	( for ((k = 0; k < 25; k++)); do
+		until_true 20 on $i run count -- bash -c 'read v <"$0"; sleep 0.01; echo $((v + 1)) >"$0"' "$dir/count" 2>/dev/null || exit 1
+	done ) &
+	jobs="$jobs $!"
+done
+code=0
+for job in $jobs; do wait "$job" || code=1; done
+[ $code = 0 ] && [ "$(cat "$dir/count")" = 75 ]
+ok $? "while it says what it likes the others pass a lock around, and it is never held twice ($(cat "$dir/count") of 75)"
+wait $hostile
+ok $? "it has said a great deal ($(cat "$dir/hostile"))"
+kill -0 "${daemon[1]}" "${daemon[2]}" "${daemon[3]}"
+ok $? "nobody has died of it"
+[ "$(rss 1)" -lt 200 ] && [ "$(rss 2)" -lt 200 ] && [ "$(rss 3)" -lt 200 ]
+ok $? "nor grown without end ($(rss 1), $(rss 2), $(rss 3) MB)"
+kill $beats
+off() { ! listed; }
+until_true 30 off && there 1 3 && on 2 run junk-1 true && on 3 run junk-2 true
+ok $? "when its session has ended, what it held is free again"
+
+echo "1..$n"
+exit $failed
