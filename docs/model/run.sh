@@ -127,6 +127,25 @@ broken enrol quick LEAVE 'a party that is in leaves by itself'
 broken enrol quick DRIVE 'a later master does not drive a verdict forward'
 broken enrol quick STEP 'some go before all are told'
 
+pair='-DMEMBERS=2 -DCLAIMS=2'
+
+right pass quick 'two members, two claims each, one of them ends' $pair
+right pass quick 'the same, and nobody is left waiting' $pair -DNO_CANCEL
+right pass long 'three members, a claim each' -DMEMBERS=3
+right pass long 'three members, and nobody is left waiting; connections break' -DMEMBERS=3 -DNO_CANCEL -DRELINKS=1
+right pass long 'three members; masters change' -DMEMBERS=3 -DREIGNS=2 -DOFFS=0
+right pass long 'two claims each; connections break' $pair -DRELINKS=1
+right pass long 'two claims each; masters change' $pair -DREIGNS=2
+broken pass quick HEIR 'the master forgets who may have been given the name' $pair
+broken pass long PROOF 'the heir is not believed before the holder has said so' $pair
+broken pass long RANGE 'what is set aside begins within what the holder has' $pair
+broken pass long NUMBER 'a pass is taken that was for an earlier claim' $pair
+broken pass quick ENDED 'another is granted it when the holder ends' $pair
+broken pass long GONE 'nobody asks whether the heir that was given it lives' $pair
+broken pass long HEARD 'the heir does not have it as soon as the holder says so' $pair
+broken pass long OFF 'the holder is not waited for that was asked not to pass it on' $pair
+broken pass long EPOCH 'a pass of an older epoch is taken' $pair -DREIGNS=2
+
 two='-DSESSIONS=2'
 streams='-DSESSIONS=2 -DSTORE=1 -DRELINKS=1 -DSPLIT -DQUEUE=3'
 reigns='-DMORTALS=0 -DCLAIMERS=6 -DNO_RAISE'
