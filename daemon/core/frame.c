@@ -7,7 +7,7 @@
 
 enum {
 	NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, VALUE = 512, KEY = 1024,
-	PRESENT = 2048, RESIZE = 4096, NEWS = 8192, DELAY = 16384,
+	PRESENT = 2048, RESIZE = 4096, NEWS = 8192, DELAY = 16384, HEIR = 32768,
 };
 
 #define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
@@ -15,7 +15,8 @@ enum {
 #define LEFT_FLAGS (VALUE_FLAGS | MSG_FLAG_DIED | MSG_FLAG_OWES | MSG_FLAG_LIMIT | MSG_FLAG_RESIZE)
 #define NEWS_FLAGS (MSG_FLAG_NEWS | MSG_FLAG_LEADS)
 
-_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 12 + 14 + 2 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
+/* Whoever tells who leads holds it, and whoever has handed it on does not: no statement has both. */
+_Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 20 + 14 + 2 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
 
 static const uint16_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
@@ -42,13 +43,14 @@ static const uint16_t fields_of[] = {
 	[MSG_NEWS] = KEY,
 	[MSG_OBSERVED] = NUMBER | SEEN | KEY,
 	[MSG_PLACE] = NUMBER,
+	[MSG_PASS] = NUMBER | RANGE | KEY,
 };
 
 static const uint16_t flags_of[] = {
-	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | MSG_FLAG_TRY | MSG_FLAG_DELAY | LEFT_FLAGS | NEWS_FLAGS,
-	[MSG_CLAIM] = MSG_FLAG_UPGRADE | MSG_FLAG_TRY | MSG_FLAG_DELAY | LEFT_FLAGS | NEWS_FLAGS,
-	[MSG_REVOKE] = MSG_FLAG_TRY,
-	[MSG_RELEASE] = LEFT_FLAGS,
+	[MSG_SYNC] = MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE | MSG_FLAG_TRY | MSG_FLAG_DELAY | LEFT_FLAGS | NEWS_FLAGS | MSG_FLAG_PASS,
+	[MSG_CLAIM] = MSG_FLAG_UPGRADE | MSG_FLAG_TRY | MSG_FLAG_DELAY | LEFT_FLAGS | NEWS_FLAGS | MSG_FLAG_PASS,
+	[MSG_REVOKE] = MSG_FLAG_TRY | MSG_FLAG_PASS | MSG_FLAG_OFF,
+	[MSG_RELEASE] = LEFT_FLAGS | MSG_FLAG_PASS,
 	[MSG_GRANT] = MSG_FLAG_LOST | MSG_FLAG_OBSERVED | VALUE_FLAGS,
 	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
 	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT | MSG_FLAG_DELAY,
@@ -62,8 +64,9 @@ static const uint16_t flags_of[] = {
 	[MSG_OBSERVE] = MSG_FLAG_OFF,
 	[MSG_NEWS] = NEWS_FLAGS | MSG_FLAG_VALUE,
 	[MSG_OBSERVED] = 0,
-	[MSG_KEEP] = 0,
+	[MSG_KEEP] = MSG_FLAG_OFF,
 	[MSG_PLACE] = 0,
+	[MSG_PASS] = MSG_FLAG_LOST | VALUE_FLAGS,
 };
 
 /* The bits are others' in other kinds. */
@@ -77,12 +80,21 @@ static bool tells_delay(enum msg_kind kind)
 	return kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_MARK;
 }
 
+static uint16_t heir_fields(enum msg_kind kind, uint16_t flags)
+{
+	if (kind == MSG_REVOKE && flags & MSG_FLAG_PASS)
+		return HEIR | RANGE;
+	if ((kind == MSG_REVOKE || kind == MSG_KEEP) && flags & MSG_FLAG_OFF)
+		return HEIR;
+	return (kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_RELEASE) && flags & MSG_FLAG_PASS ? HEIR : 0;
+}
+
 /* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
 static uint16_t fields(enum msg_kind kind, uint16_t flags)
 {
 	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
 		return 0;
-	return (uint16_t)(fields_of[kind] | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
+	return (uint16_t)(fields_of[kind] | heir_fields(kind, flags) | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
 			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0) | (tells_news(kind) && flags & MSG_FLAG_NEWS ? NEWS : 0) |
 			  (tells_delay(kind) && flags & MSG_FLAG_DELAY ? DELAY : 0));
 }
@@ -159,6 +171,11 @@ uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 	}
 	if (has & DELAY)
 		put(&c, 2, m->delay);
+	if (has & HEIR) {
+		put(&c, 8, m->heir.session);
+		put(&c, 4, m->heir.incarnation);
+		put(&c, 8, m->heir_number);
+	}
 	if (has & VALUE) {
 		core_assert(m->value.len <= CORE_VALUE_MAX);
 		put(&c, 8, m->value.token);
@@ -231,6 +248,18 @@ static bool barrier_sensible(const struct msg *m)
 	return true;
 }
 
+/* Only the whole is handed on, and then nothing of it is left; it is not asked for by one who only tries. */
+static bool heir_sensible(const struct msg *m)
+{
+	if (!m->heir.session || !m->heir.incarnation || !m->heir_number || m->held)
+		return false;
+	if (m->kind == MSG_REVOKE && m->flags & MSG_FLAG_TRY)
+		return false;
+	if (m->kind == MSG_REVOKE && m->flags & MSG_FLAG_PASS)
+		return range_valid(m->range) && !(m->flags & MSG_FLAG_OFF);
+	return token_epoch(m->heir_number) && token_counter(m->heir_number) && !(m->flags & MSG_FLAG_NEWS);
+}
+
 static bool limit_sensible(uint32_t limit)
 {
 	return limit && limit <= CORE_LIMIT_MAX;
@@ -250,7 +279,9 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (has & ERROR && (m->error > 0 || (!m->error && m->kind != MSG_ANSWER) || m->error < -4095))
 		return false;
-	if (m->kind == MSG_GRANT && !range_valid(m->range))
+	if ((m->kind == MSG_GRANT || m->kind == MSG_PASS) && !range_valid(m->range))
+		return false;
+	if (has & HEIR && !heir_sensible(m))
 		return false;
 	if (has == 0 && m->kind == MSG_SYNC && m->flags & (uint16_t)~(MSG_FLAG_FIRST | MSG_FLAG_LAST | MSG_FLAG_UPGRADE))
 		return false;
@@ -344,6 +375,11 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 	}
 	if (has & DELAY)
 		m->delay = (uint16_t)get(&c, 2);
+	if (has & HEIR) {
+		m->heir.session = get(&c, 8);
+		m->heir.incarnation = (uint32_t)get(&c, 4);
+		m->heir_number = get(&c, 8);
+	}
 	if (m->flags & MSG_FLAG_VALUE_LOST)
 		m->value.state = CORE_VALUE_LOST;
 	if (has & VALUE) {

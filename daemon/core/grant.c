@@ -94,13 +94,18 @@ void extra_forget(struct master *m, struct master_name *r)
 	r->kept = false;
 }
 
+static bool passed_on(const struct master *m, const struct master_name *r)
+{
+	return r->queue && queue_at(m, r)->passed_to.session;
+}
+
 /* What is listed is not unlinked: its turn comes, and finds that nobody waits. */
 void record_drop_if_idle(struct master *m, name_t n)
 {
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || is_watched(m, r) || r->lost || r->holder || extra_keep_alone(m, name, r))
+	if (r->claims || r->listed || is_watched(m, r) || r->lost || r->holder || passed_on(m, r) || extra_keep_alone(m, name, r))
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
@@ -203,6 +208,8 @@ void claim_drop(struct master *m, name_t n, uint32_t handle)
 	uint32_t *link = &r->claims;
 
 	claim_hold(m, r, c, 0);
+	if (r->queue && queue_at(m, r)->heir == handle)
+		heir_gone(m, names_at(m->names, n)->shard, queue_at(m, r));
 	claim_wait_not(m, r, handle);
 	while (*link != handle)
 		link = &claim_at(m, *link)->next;
@@ -239,7 +246,7 @@ static void queue_drop_if_idle(struct master *m, struct master_name *r)
 {
 	const struct master_queue *q = queue_at(m, r);
 
-	if (q->first || q->upgrade || q->not_before || q->look_at)
+	if (q->first || q->upgrade || q->not_before || q->look_at || q->passed_to.session)
 		return;
 	pool_give(&m->queues, r->queue);
 	r->queue = 0;
@@ -265,6 +272,8 @@ void claim_wait_not(struct master *m, struct master_name *r, uint32_t handle)
 
 	if (!w)
 		return;
+	if (NEVER(q->heir == handle))
+		heir_gone(m, names_at(m->names, c->name)->shard, q);
 	if (w->upgrade)
 		q->upgrade = 0;
 	else
@@ -412,16 +421,19 @@ static bool lost_say(struct master *m, unsigned shard, struct master_name *r, ui
 	return say;
 }
 
-static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
+void claim_grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 {
 	unsigned shard = names_at(m->names, n)->shard;
 	struct master_shard *sh = &m->shard[shard];
 	struct master_name *r = record_of(m, n);
 	struct master_claim *c = claim_at(m, handle);
-	struct core_range next = range_choose(m, shard, r, c, s->now);
+	struct master_queue *q = queue_at(m, r);
+	bool heir = q->heir == handle;
+	struct core_range next = heir ? q->heir_range : range_choose(m, shard, r, c, s->now);
+	core_nsec_t since = heir ? q->heir_at : s->now;
 
 #ifndef CORE_BREAK_RAISE
-	if (next.first > token_make(sh->epoch, COUNTER_LAST_FIRST) || token_counter(sh->stamp) > COUNTER_LAST_FIRST) {
+	if (!heir && (next.first > token_make(sh->epoch, COUNTER_LAST_FIRST) || token_counter(sh->stamp) > COUNTER_LAST_FIRST)) {
 		shard_raise(m, n, handle, s);
 		return;
 	}
@@ -430,12 +442,14 @@ static void grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	uint32_t wanted = wait_at(m, c)->wanted;
 
 	r->delay = exclusive(r, wanted) ? wait_at(m, c)->delay : 0;
+	if (heir)
+		q->heir = 0;
 	claim_wait_not(m, r, handle);
 	c->refill = c->held == wanted;
 	c->tried = false;
 	claim_hold(m, r, c, wanted);
 	c->range = next;
-	claim_granted(c, s->now);
+	claim_granted(c, since);
 	c->keep = CLAIM_KEEP_ALL;
 	if (next.count == 1)
 		sh->floor = max_u64(sh->floor, next.first);
@@ -454,10 +468,23 @@ static uint32_t keep_of(const struct master_name *r, const struct master_claim *
 	return missing >= c->held ? 0 : c->held - (uint32_t)missing;
 }
 
+void revoke_say(struct master *m, name_t n, const struct master_claim *c, struct step *s)
+{
+	struct msg msg = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first, .flags = c->tried ? MSG_FLAG_TRY : 0 };
+
+	heir_say(m, record_of(m, n), c, &msg);
+#ifdef CORE_BREAK_PASS_HEIR
+	if (queue_at(m, record_of(m, n)))
+		heir_end(m, names_at(m->names, n)->shard, queue_at(m, record_of(m, n)));
+#endif
+	claim_answer(m, n, c, s, &msg);
+}
+
 /* false: there may be more to ask. */
-static bool revoke(struct master *m, name_t n, const struct master_claim *next, struct step *s)
+static bool revoke(struct master *m, name_t n, uint32_t handle, struct step *s)
 {
 	struct master_name *r = record_of(m, n);
+	const struct master_claim *next = claim_at(m, handle);
 	uint32_t wanted = wait_at(m, next)->wanted;
 	bool tries = wait_at(m, next)->tries;
 	uint64_t missing = r->held - next->held + wanted - r->limit;
@@ -467,14 +494,16 @@ static bool revoke(struct master *m, name_t n, const struct master_claim *next, 
 		struct master_claim *c = claim_at(m, i);
 		uint32_t keep = keep_of(r, c, wanted, missing);
 
-		if (c == next || c->held <= keep || (c->keep <= keep && c->tried == tries))
+		if (c == next || c->held <= keep)
+			continue;
+		bool named = heir_make(m, n, c, handle, s->now) || heir_overtaken(queue_at(m, r));
+		if (c->keep <= keep && c->tried == tries && !named)
 			continue;
 		if (asked++ == GRANT_REVOKES)
 			return false;
 		c->keep = keep;
 		c->tried = tries;
-		struct msg msg = { .kind = MSG_REVOKE, .held = keep, .seen = c->range.first, .flags = tries ? MSG_FLAG_TRY : 0 };
-		claim_answer(m, n, c, s, &msg);
+		revoke_say(m, n, c, s);
 	}
 	return true;
 }
@@ -537,6 +566,7 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 		return;
 	struct master_claim *c = claim_at(m, handle);
 	holder_settle(m, shard, r);
+	pass_settle(m, shard, r);
 	core_nsec_t when = delay_of(m, shard, r);
 	if (s->now < when && wait_at(m, c)->tries) {
 		claim_refuse(m, n, handle, -CORE_EBUSY, s);
@@ -551,7 +581,7 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	}
 	queue_at(m, r)->not_before = 0;
 	if (wait_at(m, c)->wanted > c->held && r->held - c->held + wait_at(m, c)->wanted > r->limit) {
-		if (!revoke(m, n, c, s))
+		if (!revoke(m, n, handle, s))
 			record_list(m, n);
 		return;
 	}
@@ -559,7 +589,7 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 		record_list_later(m, n, NEVER_YET);
 		return;
 	}
-	grant(m, n, handle, s);
+	claim_grant(m, n, handle, s);
 	if (names_at(m->names, n)->record && queue_head(m, r))
 		record_list(m, n);
 }

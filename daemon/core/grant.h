@@ -113,6 +113,25 @@ void news_work(struct master *m, name_t n, struct step *s);
 void value_take(struct master *m, struct master_name *r, uint32_t value);
 void value_blank(struct master *m, struct master_name *r);
 
+/*
+ * master_pass.c
+ * heir_make: whether the one that waits is named as the heir of the holder now. heir_overtaken: somebody
+ * has come who goes before it, and the holder has not been asked yet; heir_hear: before the statement of a
+ * claim is looked at; whether it proves that the heir has it. pass_heard: the holder says that it has passed the name on; pass_remember: so it does while the shard
+ * opens, and pass_settle, before the first grant, looks what became of that one.
+ */
+bool heir_make(struct master *m, name_t n, const struct master_claim *from, uint32_t handle, core_nsec_t now);
+void heir_say(const struct master *m, const struct master_name *r, const struct master_claim *from, struct msg *revoke);
+void heir_gone(struct master *m, unsigned shard, struct master_queue *q);
+void heir_end(struct master *m, unsigned shard, struct master_queue *q);
+bool heir_overtaken(struct master_queue *q);
+bool heir_hear(struct master *m, name_t n, struct master_name *r, uint32_t handle, const struct msg *msg);
+/* The holder says that it will not be passed on to the heir. Whether there was one. */
+bool heir_spared(struct master *m, const struct master_name *r, const struct master_claim *c, const struct msg *msg);
+void pass_heard(struct master *m, name_t n, struct master_name *r, const struct msg *msg, struct step *s);
+void pass_remember(struct master *m, struct master_name *r, const struct msg *msg);
+void pass_settle(struct master *m, unsigned shard, struct master_name *r);
+
 struct master_queue *queue_make(struct master *m, struct master_name *r);
 
 /* The next in line; 0: nobody waits. */
@@ -120,7 +139,7 @@ static inline uint32_t queue_head(const struct master *m, const struct master_na
 {
 	const struct master_queue *q = queue_at(m, r);
 
-	return !q ? 0 : q->upgrade ? q->upgrade : q->first;
+	return !q ? 0 : q->heir ? q->heir : q->upgrade ? q->upgrade : q->first;
 }
 
 /* In steps of 256 ns, which is enough for 18 years, rounded down: what time allows is never taken for less than it was. */
@@ -138,7 +157,11 @@ void claim_hold(struct master *m, struct master_name *r, struct master_claim *c,
 void claim_wait(struct master *m, struct master_name *r, uint32_t handle, const struct master_wait *what);
 void claim_wait_not(struct master *m, struct master_name *r, uint32_t handle);
 void claim_answer(struct master *m, name_t n, const struct master_claim *c, struct step *s, struct msg *msg);
+void revoke_say(struct master *m, name_t n, const struct master_claim *c, struct step *s);
 void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, uint64_t stamp, struct step *s);
+
+/* What it waits for is its own from now on. */
+void claim_grant(struct master *m, name_t n, uint32_t handle, struct step *s);
 
 /* Grants to the next in line, or asks those in its way; what is left over is listed again. */
 void claim_refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s);

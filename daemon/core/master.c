@@ -151,6 +151,8 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 			queue_at(m, r)->look_at = 0;
 		watchers_forget(m, r);           /* they say so again */
 		r->known &= keep_lost;
+		if (keep_lost)
+			pass_settle(m, shard, r);
 		if (keep_lost && r->claims) {
 			r->holder = holder_of(m, r);
 			r->heard = false;
@@ -163,6 +165,8 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 			r->lost = false;
 			r->holder = 0;
 			r->delay = 0;
+			if (r->queue)
+				queue_at(m, r)->passed_to = (struct msg_peer){ 0 };
 			extra_forget(m, r);
 		}
 		record_drop_if_idle(m, n);

@@ -84,6 +84,11 @@ struct master_wait {
 struct master_queue {
 	uint32_t first, last;            /* claims that wait, by priority, then by stamp */
 	uint32_t upgrade;                /* goes before them */
+	uint32_t heir;                   /* goes before all: it may have been given it by the holder (master_pass.c) ... */
+	core_nsec_t heir_at;             /* ... since then ... */
+	struct core_range heir_range;    /* ... with these */
+	bool heir_off;                   /* the holder has been asked not to, and has not answered yet */
+	struct msg_peer passed_to;       /* said while the shard opened: that one may have had it; session 0: nobody */
 	core_nsec_t not_before;          /* lock-delay */
 	core_nsec_t look_at;             /* in the list of names to look at later: when; NEVER_YET: when the store has been told. 0: it is not */
 };

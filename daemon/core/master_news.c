@@ -209,7 +209,8 @@ void news_work(struct master *m, name_t n, struct step *s)
 #ifdef CORE_BREAK_OLD_NEWS
 	early = !x->term;
 #endif
-	if ((!c || early) && (x->leads || !x->term))
+	bool passed = r->queue && queue_at(m, r)->heir;  /* perhaps, and perhaps that one leads already */
+	if (((!c && !passed) || early) && (x->leads || !x->term))
 		news_set(m, n, x, max_u64(x->term, m->shard[shard].floor), NOBODY, false, 0);
 	if (c && !x->asked) {
 		struct msg ask = { .kind = MSG_OBSERVED, .seen = c->range.first };

@@ -85,6 +85,16 @@ static void grant_settle(struct master *m, struct master_name *r, struct master_
 		range_end(m, msg->shard, c, msg->used, now);
 }
 
+/* The holder keeps a share, or gives back and has not passed it on to the heir: it will not. */
+static void holder_gives(struct master *m, const struct master_name *r, const struct master_claim *c, const struct msg *msg)
+{
+	struct master_queue *q = queue_at(m, r);
+	bool to_heir = q && msg->flags & MSG_FLAG_PASS && msg->heir_number == q->heir_range.first;
+
+	if (q && c->held == MSG_WEIGHT_ALL && msg->held < c->held && (msg->held || (msg->seen == c->range.first && !to_heir)))
+		heir_end(m, msg->shard, q);
+}
+
 void claim_refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s)
 {
 	struct master_name *r = record_of(m, n);
@@ -149,10 +159,8 @@ static void take_wanted(struct master *m, name_t n, uint32_t handle, const struc
 
 static void revoke_repeat(struct master *m, name_t n, const struct master_claim *c, struct step *s)
 {
-	struct msg again = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first, .flags = c->tried ? MSG_FLAG_TRY : 0 };
-
 	if (c->held > c->keep && c->peer)
-		claim_answer(m, n, c, s, &again);
+		revoke_say(m, n, c, s);
 }
 
 /* See master.h. c: what was known before; NULL: nothing. */
@@ -174,6 +182,12 @@ static void take_value(struct master *m, struct master_name *r, const struct mas
 		value_take(m, r, msg->kept);
 }
 
+/* The heir has it already, and was told of a death. */
+static bool passed_before(const struct master *m, const struct master_claim *c, const struct msg *msg)
+{
+	return msg->flags & MSG_FLAG_PASS && is_open(m, msg) && c && !c->held;
+}
+
 /* Of a statement that is heard for the first time. */
 static void take_left(struct master *m, name_t n, struct master_name *r, const struct master_claim *c, const struct msg *msg)
 {
@@ -181,8 +195,14 @@ static void take_left(struct master *m, name_t n, struct master_name *r, const s
 	limit_resize(m, n, r, msg);
 	if (c && c->held == MSG_WEIGHT_ALL && msg->held == MSG_WEIGHT_ALL && c->range.first == msg->seen && is_open(m, msg))
 		news_hear(m, n, r, msg);
-	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL)
+	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL && !passed_before(m, c, msg))
 		r->lost = true;
+}
+
+/* It gives back what it was granted, and has passed it on. */
+static bool passes(const struct master *m, const struct master_claim *c, const struct msg *msg)
+{
+	return msg->flags & MSG_FLAG_PASS && is_open(m, msg) && c && c->held == MSG_WEIGHT_ALL && c->range.first == msg->seen;
 }
 
 /* Who holds knows what was left; in its sync it says so too. */
@@ -255,6 +275,8 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 
 	if (c)
 		c->round = m->peers->v[peer].round;
+	if (r)
+		heir_hear(m, n, r, handle, msg);
 	if (c && msg->number < c->number)
 		return;
 	if (c && msg->number == c->number) {
@@ -279,6 +301,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		record_drop_if_idle(m, n);
 		return;
 	}
+	bool passed = passes(m, c, msg);
 	if (!c) {
 		handle = claim_make(m, n, r, peer);
 		c = claim_at(m, handle);
@@ -286,6 +309,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		c->range = msg->range;
 		claim_granted(c, s->now);
 	} else {
+		holder_gives(m, r, c, msg);
 		grant_settle(m, r, c, msg, s->now);
 		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
 			c->range = msg->range;
@@ -299,6 +323,10 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	if (msg->held == MSG_WEIGHT_ALL || c->held == MSG_WEIGHT_ALL)
 		r->delay = msg->held == MSG_WEIGHT_ALL ? msg->delay : 0;
 	claim_hold(m, r, c, msg->held);
+	if (passed)
+		pass_heard(m, n, r, msg, s);
+	else if (!open && msg->flags & MSG_FLAG_PASS)
+		pass_remember(m, r, msg);
 	if (c->keep >= msg->held || msg->kind == MSG_SYNC)
 		c->keep = CLAIM_KEEP_ALL;        /* a daemon that was started anew has not been asked */
 	known_by(m, r, msg);
@@ -340,13 +368,20 @@ static void take_release(struct master *m, name_t n, unsigned peer, const struct
 	uint32_t handle = claim_find(m, r, peer);
 	struct master_claim *c = claim_at(m, handle);
 
-	if (r && (c ? c->number < msg->number : !is_open(m, msg)))
+	bool given = r && heir_hear(m, n, r, handle, msg);
+	bool passed = passes(m, c, msg) && c->number <= msg->number;
+	if (r && (c ? c->number < msg->number || given : !is_open(m, msg)))
 		take_left(m, n, r, c, msg);
+	if (r && !is_open(m, msg) && msg->flags & MSG_FLAG_PASS)
+		pass_remember(m, r, msg);
 	if (r && !c)
 		record_drop_if_idle(m, n);
 	if (c && c->number <= msg->number) {
+		holder_gives(m, r, c, msg);
 		grant_settle(m, r, c, msg, s->now);
 		claim_drop(m, n, handle);
+		if (passed)
+			pass_heard(m, n, r, msg, s);
 		if (queue_head(m, r))
 			record_list(m, n);
 		record_drop_if_idle(m, n);
@@ -358,13 +393,18 @@ static void take_release(struct master *m, name_t n, unsigned peer, const struct
 	step_send(s, &released);
 }
 
-/* A holder's answer to one that tries. */
+/* A holder's answer to one that tries; or it will not pass the name on to the heir. */
 static void take_keep(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
 	struct master_name *r = record_if(m, n);
 	struct master_claim *c = claim_at(m, claim_find(m, r, peer));
 	uint32_t head = r ? queue_head(m, r) : 0;
 
+	if (c && msg->flags & MSG_FLAG_OFF) {
+		if (heir_spared(m, r, c, msg))
+			record_list(m, n);
+		return;
+	}
 	if (!c || !c->tried || c->range.first != msg->seen)
 		return;
 	c->tried = false;
@@ -540,6 +580,7 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_ANSWER:
 	case MSG_PAST:
 	case MSG_PLACE:
+	case MSG_PASS:
 		(void)NEVER(true);
 		return;
 	}

@@ -193,6 +193,7 @@ void lease_end(struct member *m, core_ref_t ref)
 	r->stamp = 0;
 	r->resize = 0;
 	r->says = SAYS_NOTHING;
+	r->heir_state = HEIR_NONE;
 	value_drop(m->values, l->value);
 	*l = (struct lease){ .name = l->name, .more = l->more, .state = LEASE_OBSERVING };
 }
@@ -241,10 +242,11 @@ void lease_forget_if_known(struct member *m, struct lease *l)
 
 void lease_known(struct member *m, struct lease *l)
 {
-	l->owes = l->died = false;
+	l->owes = l->died = l->given = false;
 	if (l->more) {
 		more_at(m, l)->resize = 0;
 		more_at(m, l)->says = SAYS_NOTHING;
+		pass_known(more_at(m, l));
 		more_drop_if_empty(m, l);
 	}
 	lease_forget_if_known(m, l);
@@ -280,6 +282,7 @@ static struct msg msg_of(const struct member *m, enum msg_kind kind, const struc
 	limit_say(m, l, &msg);
 	if (kind != MSG_RELEASE)
 		news_say(m, l, &msg);
+	pass_say(m, l, &msg);
 	core_assert(l->state != LEASE_NONE);
 	return msg;
 }

@@ -5,7 +5,7 @@
  *   state      holds  waits  leaves by
  *   NONE       -      -      claim -> WAITING; adopt -> HELD
  *   OBSERVING  -      -      as NONE; observe off -> NONE. Whatever else becomes NONE becomes this, as long as it observes
- *   WAITING    -      yes    GRANT -> HELD; REFUSED -> NONE; release -> RELEASING, or NONE if no master knows
+ *   WAITING    -      yes    GRANT, PASS -> HELD; REFUSED -> NONE; release -> RELEASING, or NONE if no master knows
  *   HELD       yes    -      refill, change -> REFILLING; change -> WAITING; release -> RELEASING
  *   REFILLING  yes    yes    GRANT, REFUSED -> HELD; change -> HELD, WAITING; release -> RELEASING
  *   RELEASING  -      -      RELEASED -> NONE
@@ -14,7 +14,7 @@
  * but for a refill, which is told from its grant by the first token.
  *
  * Whoever holds has the value that the grant brought, or a later one that was published here. What
- * is given back with a value, or with word of a death, is owed to the master (S9): kept, and told in
+ * is given back with a value, with word of a death, or straight to another node, is owed to the master (S9): kept, and told in
  * each sync, until an answer to that claim number shows that the master knows.
  *
  * A shard has a master once the map says so, and must then be synced: the member tells of every
@@ -41,9 +41,11 @@ enum lease_state {
 #undef X
 };
 
+enum lease_heir { HEIR_NONE, HEIR_NAMED, HEIR_PASSED };
+
 enum lease_says { SAYS_NOTHING, SAYS_NOBODY, SAYS_LEADS };
 
-/* Of a name that has been resized, is observed, or of which this node tells who leads. */
+/* Of a name that has been resized, is observed, of which this node tells who leads, or which is to go to another straight away. */
 struct lease_more {
 	uint64_t stamp;                  /* of `present`; 0: it has not been resized yet */
 	uint32_t present;
@@ -52,6 +54,10 @@ struct lease_more {
 	uint32_t count;
 	uint32_t say_count;              /* owed: what it has to tell */
 	uint64_t say_term;
+	struct msg_peer heir;            /* NAMED: who is to get it; PASSED, owed: who was given it (member_pass.c) */
+	uint64_t heir_of, heir_number;   /* NAMED: of this grant of ours; for that claim */
+	struct core_range heir_range;
+	uint8_t heir_state;              /* enum lease_heir */
 	bool observes;
 	bool unsure;                     /* the session has ended since: what it was told last is news again */
 	uint8_t says;                    /* enum lease_says */
@@ -67,6 +73,7 @@ struct lease {
 	bool tries : 1;                  /* of `wanted` */
 	uint8_t priority;                /* of `wanted` */
 	bool owes : 1;                   /* value and `died` have been published, and no master has said that it knows */
+	bool given : 1;                  /* by a PASS, and no master has said that it knows */
 	bool died : 1;                   /* who held it exclusively, or it was not mended */
 	bool unmended : 1;               /* shared: whoever holds exclusively next is to be told of a death or loss */
 	bool lost : 1;                   /* what was left behind may be; held */

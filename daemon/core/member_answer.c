@@ -4,30 +4,13 @@
 
 #include "range.h"
 
-static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
+void lease_granted(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
 {
-	bool refill = l->wanted == l->held;
-	bool newer = msg->range.first >= (refill ? l->range.first + l->range.count : l->range.first + 1);
-
-#ifdef CORE_BREAK_REFILL
-	newer = true;
-#endif
-	if (!(m->told & shard_bit(msg->shard)))
-		return;
-#ifndef CORE_BREAK_WAITS
-	if ((l->state != LEASE_WAITING && l->state != LEASE_REFILLING) || msg->held != l->wanted)
-		return;
-#endif
-	if (NEVER(!newer || !range_valid(msg->range)))
-		return;
-#ifndef CORE_BREAK_STALE_EPOCH
-	if (NEVER(token_epoch(msg->range.first) != msg->epoch))
-		return;
-#endif
 	if (!l->held) {
 		lease_value_set(m, l, msg->kept);
 		l->lost = msg->value.state == CORE_VALUE_LOST;
 	}
+	heir_forget(m, l);
 	l->range = msg->range;
 	l->held = msg->held;
 	l->unmended = msg->flags & MSG_FLAG_LOST;
@@ -55,6 +38,41 @@ static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const 
 		a->name.observed = msg->flags & MSG_FLAG_OBSERVED;
 		a->name.value = lease_value(m, l);
 	}
+}
+
+/* It came by a PASS before, or is said twice: the master knows what it knows. */
+static void grant_repeated(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
+{
+	lease_known(m, l);
+	if (msg->flags & MSG_FLAG_OBSERVED)
+		step_act(s, CORE_ACT_OBSERVED)->name.ref = ref;
+}
+
+static void take_grant(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
+{
+	bool refill = l->wanted == l->held;
+	bool newer = msg->range.first >= (refill ? l->range.first + l->range.count : l->range.first + 1);
+
+#ifdef CORE_BREAK_REFILL
+	newer = true;
+#endif
+	if (!(m->told & shard_bit(msg->shard)))
+		return;
+	if (l->held && l->range.first == msg->range.first) {
+		grant_repeated(m, ref, l, msg, s);
+		return;
+	}
+#ifndef CORE_BREAK_WAITS
+	if ((l->state != LEASE_WAITING && l->state != LEASE_REFILLING) || msg->held != l->wanted)
+		return;
+#endif
+	if (NEVER(!newer || !range_valid(msg->range)))
+		return;
+#ifndef CORE_BREAK_STALE_EPOCH
+	if (NEVER(token_epoch(msg->range.first) != msg->epoch))
+		return;
+#endif
+	lease_granted(m, ref, l, msg, s);
 }
 
 static void take_refused(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
@@ -88,10 +106,11 @@ static void take_released(struct member *m, core_ref_t ref, struct lease *l, str
 }
 
 /* It may keep so much; of what it holds by another grant by now the master will say so anew. */
-static void take_revoke(core_ref_t ref, const struct lease *l, const struct msg *msg, struct step *s)
+static void take_revoke(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s)
 {
 	if (l->range.first != msg->seen || l->held <= msg->held)
 		return;
+	heir_note(m, l, msg, s);
 	struct core_action *a = step_act(s, CORE_ACT_REVOKE);
 	a->name.ref = ref;
 	a->name.weight = msg->held;
@@ -119,7 +138,7 @@ static bool of_present_master(const struct member *m, const struct msg *msg)
 
 void member_receive(struct member *m, const struct msg *msg, struct step *s)
 {
-	if (!of_present_master(m, msg))
+	if (msg->kind != MSG_PASS && !of_present_master(m, msg))
 		return;
 	if (msg->kind == MSG_REIGN) {
 		take_reign(m, msg);
@@ -132,7 +151,11 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 	if (!l)
 		return;
 	if (msg->kind == MSG_REVOKE) {
-		take_revoke(ref, l, msg, s);
+		take_revoke(m, ref, l, msg, s);
+		return;
+	}
+	if (msg->kind == MSG_PASS) {
+		pass_receive(m, ref, l, msg, s);
 		return;
 	}
 	if (msg->kind == MSG_LIMIT) {
@@ -164,9 +187,11 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 			return;
 		if (msg->stamp)
 			l->stamp = msg->stamp;
-		lease_known(m, l);
+		if (!l->given || !msg->stamp)    /* a place in the queue was given before it was granted */
+			lease_known(m, l);
 		return;
 	case MSG_REVOKE:
+	case MSG_PASS:
 	case MSG_LIMIT:
 	case MSG_NEWS:
 	case MSG_OBSERVED:

@@ -213,7 +213,11 @@ static void release_held(struct member *m, const struct core_event *ev, struct l
 	core_ref_t ref = ev->release.ref;
 	uint64_t used = ev->release.used;
 
-	if (lease_leave(m, l, value, ev->release.died))
+	bool owes = lease_leave(m, l, value, ev->release.died);
+#ifndef CORE_BREAK_LEDGER
+	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
+#endif
+	if (pass_on(m, l, s) || owes)
 		l->number = ++m->number;         /* an answer to what was said before does not acknowledge this */
 	l->range.count = used_clamp(m, l, used);
 	m->releases++;
@@ -221,9 +225,6 @@ static void release_held(struct member *m, const struct core_event *ev, struct l
 	lease_forget_if_known(m, l);
 	l->upgrade = false;
 	lease_become(m, l, LEASE_RELEASING);
-#ifndef CORE_BREAK_LEDGER
-	step_act(s, CORE_ACT_LEDGER_RELEASE)->name.ref = ref;
-#endif
 	tell(m, MSG_RELEASE, l, s);
 }
 
@@ -295,6 +296,10 @@ static void lower(struct member *m, core_ref_t ref, struct lease *l, uint32_t he
 	a->name.ref = ref;
 	a->name.range = l->range;
 	a->name.weight = held;
+	if (held)
+		heir_forget(m, l);
+	else
+		pass_on(m, l, s);
 }
 
 int member_change(struct member *m, const struct core_event *ev, uint32_t value, struct step *s)
@@ -328,20 +333,31 @@ int member_change(struct member *m, const struct core_event *ev, uint32_t value,
 	return 0;
 }
 
+void keep_say(const struct member *m, const struct lease *l, struct msg *msg, struct step *s)
+{
+	const struct name *name = names_at(m->names, l->name);
+
+	msg->kind = MSG_KEEP;
+	msg->key = name->key;
+	msg->key_len = name->len;
+	msg->shard = name->shard;
+	msg->from = m->self;
+	msg->to = m->master[name->shard];
+	msg->epoch = m->epoch[name->shard];
+	msg->number = l->number;
+	msg->seen = l->range.first;
+	if (master_reached(m, name->shard))
+		step_send(s, msg);
+}
+
 /* If the answer is lost, whoever tries gives up by itself. */
 int member_keep(struct member *m, core_ref_t ref, struct step *s)
 {
 	const struct lease *l = lease_at(m, ref);
-	const struct name *name;
+	struct msg msg = { 0 };
 
 	if ((lease_state(l) != LEASE_HELD && lease_state(l) != LEASE_REFILLING && lease_state(l) != LEASE_WAITING) || !l->held)
 		return -CORE_ENOENT;
-	name = names_at(m->names, l->name);
-	struct msg msg = {
-		.kind = MSG_KEEP, .key = name->key, .key_len = name->len, .shard = name->shard, .from = m->self,
-		.to = m->master[name->shard], .epoch = m->epoch[name->shard], .number = l->number, .seen = l->range.first,
-	};
-	if (master_reached(m, name->shard))
-		step_send(s, &msg);
+	keep_say(m, l, &msg, s);
 	return 0;
 }

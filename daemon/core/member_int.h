@@ -53,6 +53,23 @@ void limit_say(const struct member *m, const struct lease *l, struct msg *msg);
 void limit_adopt(struct member *m, struct lease *l, const struct core_event *ev);
 void limit_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
 
+void keep_say(const struct member *m, const struct lease *l, struct msg *msg, struct step *s);
+
+/*
+ * member_pass.c
+ * heir_note: a REVOKE has been taken. pass_on: all of it is given back, which the ledger knows; `l` is still as it was granted, but for
+ * what it leaves. Whether it went to the heir: then the caller gives the claim a new number.
+ */
+void heir_note(struct member *m, struct lease *l, const struct msg *msg, struct step *s);
+void heir_forget(struct member *m, struct lease *l);
+bool pass_on(struct member *m, struct lease *l, struct step *s);
+void pass_say(const struct member *m, const struct lease *l, struct msg *msg);
+void pass_known(struct lease_more *r);
+void pass_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
+
+/* A lease that waits has all that it waits for, by the master's GRANT or by a PASS. */
+void lease_granted(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
+
 /* member_news.c */
 bool observes(const struct member *m, const struct lease *l);
 int watch_begin(struct member *m, core_ref_t ref, struct step *s);

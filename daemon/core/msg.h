@@ -11,12 +11,14 @@
  *   GRANT     master -> member   claim `number` now holds `held`, and owns `range`
  *   REFUSED   master -> member   claim `number` cannot be served: `error`
  *   RELEASED  master -> member   known; forget claim `number`
- *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits
+ *   REVOKE    master -> member   of grant `seen`, keep no more than `held`: another node waits. Flag PASS: for claim `heir_number` of
+ *                                `heir`, which is to have `range`: hand it on (master_pass.c). OFF: not to that one any more
+ *   PASS      member -> member   claim `number` now holds the name alone, and owns `range`: the master has set it aside for you
  *   LIMIT     master -> member   the limit is `limit` now, since `stamp`; the name was opened with `held`
  *   OBSERVE   member -> master   I want to hear who leads; not any more (flag OFF)
  *   NEWS      master -> member   (term, count) leads, by this value; or nobody does (no flag LEADS)
  *   OBSERVED  master -> member   of grant `seen`: tell who leads, others want to hear
- *   KEEP      member -> master   of grant `seen`: it is in use, whoever tries cannot have it
+ *   KEEP      member -> master   of grant `seen`: it is in use, whoever tries cannot have it. Flag OFF: it will not be handed on to `heir`
  *   REIGN     master -> member   I reign over the shard in this epoch: sync
  *   ARRIVE    member -> master   of a barrier of `limit` parties: `held` have come here, the first `used` of them voted
  *                                yes; the first `wanted` are in round `stamp`, by the session `seen` (flag IN; BREAK: one
@@ -56,7 +58,7 @@
 	X(GO, BARRIER_MEMBER) X(ASK, BARRIER_MASTER) X(ANSWER, BARRIER_MEMBER)                 \
 	X(PAST, BARRIER_MASTER)                                                                \
 	X(OBSERVE, MASTER) X(NEWS, MEMBER) X(OBSERVED, MEMBER) X(KEEP, MASTER)                 \
-	X(PLACE, COORDINATOR)
+	X(PLACE, COORDINATOR) X(PASS, MEMBER)
 
 enum msg_kind {
 #define X(name, to) MSG_##name,
@@ -85,7 +87,7 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 	X(IN, 0x8000)     /* of barriers, as said above; some bits are another's in other kinds */ \
 	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PLACES, 1024) X(PASSED, 128) X(YES, 256) X(RESET, 512) \
 	X(FIRST, 16)      /* SYNC: all of the shard follows; HANDOVER: the marks follow */     \
-	X(LOST, 4)        /* GRANT, MARK: a former holder died, or was lost */                 \
+	X(LOST, 4)        /* GRANT, PASS, MARK: a former holder died, or was lost */           \
 	X(TRY, 8)         /* statement: now or never. REVOKE: only if it is idle */            \
 	X(CLEAN, 8)       /* HANDOVER: of every name it was known whether a holder was lost */ \
 	X(VALUE, 32)      /* a value follows */                                                \
@@ -93,11 +95,12 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 	X(DIED, 128)      /* statement: who held it exclusively died, or left what was not mended */ \
 	X(OWES, 256)      /* statement: of value and DIED the member wants to hear that they are known */ \
 	X(KNOWN, 512)     /* MARK: it is known whether a holder was lost */                    \
+	X(PASS, 512)      /* REVOKE: hand it on. Statement: it was handed on */                \
 	X(LIMIT, 2048)    /* statement, MARK: it has been resized */                           \
 	X(RESIZE, 4096)   /* statement: resize it */                                           \
 	X(NEWS, 8192)     /* statement, NEWS: who leads */                                     \
 	X(LEADS, 16384)   /* ... somebody does */                                              \
-	X(OFF, 32768)     /* OBSERVE: not any more */                                          \
+	X(OFF, 32768)     /* OBSERVE, REVOKE, KEEP: not any more */                          \
 	X(OBSERVED, 32768) /* GRANT: as OBSERVED */                                            \
 	X(DELAY, 1024)    /* statement, MARK: of who holds it exclusively, or wants to */      \
 	X(FORGOT, 1024)   /* HANDOVER: values may be missing of names that are not marked */
@@ -131,11 +134,13 @@ struct msg {
 	uint64_t term;                   /* flag NEWS: of who leads, or led last ... */
 	uint32_t count;                  /* ... and how often it has proclaimed; UINT32_MAX: it leads no more */
 	uint16_t delay;                  /* lock-delay in ms */
+	struct msg_peer heir;            /* flags PASS, OFF: to whom ... */
+	uint64_t heir_number;            /* ... REVOKE, PASS: which claim of its; else the first token of what is, or was, set aside for it */
 	uint64_t number;                 /* of the claim, given by the member */
 	uint64_t stamp;                  /* its place in the queue: epoch << 40 | n; 0: none yet */
 	uint64_t seen;                   /* the last grant that the member has seen: its first token; 0: none */
 	uint64_t used;                   /* tokens of that grant that it has used */
-	struct core_range range;         /* SYNC: what it owns; GRANT: what it now owns */
+	struct core_range range;         /* SYNC: what it owns; GRANT, PASS: what it now owns; REVOKE, flag PASS: what the heir is to own */
 	int error;
 	struct core_value value;
 	uint32_t kept;                   /* the value's handle on this node; 0: none, or not yet */

@@ -10,7 +10,9 @@
 #
 # No row: CORE_BREAK_LIST_REIGN (a list that was asked for in an earlier reign opens a later one). It takes a newcomer whose record lands
 # between the list and the next reign, and a list that is under way for that long; test_core_cluster plays just that ("a list of the
-# members counts only for the reign that it was asked for"), and docs/model explores it.
+# members counts only for the reign that it was asked for"), and docs/model explores it. Nor CORE_BREAK_PASS_EPOCH (a pass of an older epoch
+# is taken) and CORE_BREAK_PASS_GONE (nobody asks whether the heir that was passed a name lives): they take a pass, or the word of one, that is
+# under way while the heir syncs to the next reign and is not granted the name there, or for longer than the heir lives; test_core_pass plays that.
 set -eu
 
 cc=${CC:-cc}
@@ -54,6 +56,14 @@ table() {
 	CORE_BREAK_JEOPARDY jeopardy is not said
 	CORE_BREAK_WAITS a grant is taken that nobody waits for
 	CORE_BREAK_RESYNC a sync counts whose beginning was not heard
+	CORE_BREAK_PASS_HEIR the master forgets who may have been given a name by its holder
+	CORE_BREAK_PASS_OFF a holder is not waited for that was asked not to pass a name on to the heir
+	CORE_BREAK_PASS_PROOF an heir that has it is not believed before the holder has said so
+	CORE_BREAK_PASS_RANGE what is set aside for the heir begins within what the holder has
+	CORE_BREAK_PASS_NUMBER a pass is taken that was for an earlier claim
+	CORE_BREAK_PASS_TIED a holder heeds who the heir was under another grant
+	CORE_BREAK_PASS_LEFT value and death do not ride along with a pass
+	CORE_BREAK_PASS_OWES what came with a pass is not said to the master
 	CORE_BREAK_OLD_PATH a relayed frame of an old path is processed
 	CORE_BREAK_PATH nobody is reached through a third node
 	CORE_BREAK_MEEK who is complained of does not end itself

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/msg.h"
 #include "sim.h"
 
 static uint64_t latency(struct sim *s)
@@ -18,6 +19,19 @@ static uint64_t latency(struct sim *s)
 	if (sim_flaps(s) && sim_chance(s, 3))
 		span += sim_random(s, 40 * MSEC);
 	return span;
+}
+
+/*
+ * What a holder hands to the next one, and its word of that to the master, is now and then under way for long: while
+ * masters change, either of them goes, or the next one has been done with it for long.
+ */
+static uint64_t pass_latency(struct sim *s, const struct core_action *a)
+{
+	const uint8_t *head = a->send.bytes;
+	bool word = (head[3] == MSG_CLAIM || head[3] == MSG_RELEASE) && (head[6] | head[7] << 8) & MSG_FLAG_PASS;
+	bool pass = head[3] == MSG_PASS || word;
+
+	return pass && s->faults && s->kind != RUN_CUTS && sim_chance(s, 10) ? sim_random(s, 600 * MSEC) : 0;
 }
 
 /* How long after the one before it a frame comes that was held back: the first of them, or a further one. */
@@ -294,7 +308,11 @@ static void delivered(struct sim *s, struct event *e)
 	}
 	s->counts->frames++;
 	struct core_event ev = { .kind = CORE_EV_RECV, .recv = { c->number, c->session[!side(c, n)], e->data, e->size } };
+	uint64_t grants = s->counts->grants;
+	bool pass = e->size > 3 && ((const uint8_t *)e->data)[3] == MSG_PASS;
 	node_give(s, n, &ev);
+	s->counts->passed_on += pass && s->counts->grants > grants;
+	s->counts->passed_late += pass && s->counts->grants == grants;
 	if (n->generation == e->generation && s->faults && sim_random(s, 500) == 0) {
 		s->counts->duplicates++;
 		node_give(s, n, &ev);
@@ -320,7 +338,7 @@ void net_send(struct sim *s, struct node *n, const struct core_action *a)
 		c->breaking = true;
 		return;
 	}
-	uint64_t at = s->now + latency(s);
+	uint64_t at = s->now + latency(s) + pass_latency(s, a);
 	if (at <= c->last[to])
 		at = c->last[to] + 1;
 	c->last[to] = at;

@@ -57,7 +57,7 @@ enum run_kind {
 	X(store_cuts) X(store_full) X(store_lags) X(late_reads) X(late_records) X(hints)                                                   \
 	X(pauses) X(host_pauses) X(crashes) X(torn) X(adoptions) X(late_adoptions)             \
 	X(tries) X(tried) X(busy) X(kept) X(priorities) X(observations) X(observed) X(proclaims) X(nobodies) X(news) X(news_nobody)                \
-	X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
+	X(passed_on) X(passed_late) X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
 	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \

@@ -204,6 +204,18 @@ static void count(struct crig *r, unsigned node, const uint8_t *bytes, uint32_t 
 		(f.msg.flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST) ? r->syncs_of_no_name : r->syncs_of_names)[node]++;
 }
 
+static struct crig_event *held_back(struct crig *r, unsigned node)
+{
+	struct crig_event **end = &r->held;
+
+	while (*end)
+		end = &(*end)->next;
+	*end = calloc(1, sizeof **end);
+	(*end)->node = node;
+	(*end)->ev.kind = CORE_EV_RECV;
+	return *end;
+}
+
 static void send_act(struct crig *r, unsigned node, const struct core_action *a)
 {
 	int to = node_of(r, a->send.session);
@@ -213,7 +225,8 @@ static void send_act(struct crig *r, unsigned node, const struct core_action *a)
 		return;
 	if (to < 32 && r->lose[((const uint8_t *)a->send.bytes)[3]] & 1u << to)
 		return;
-	struct crig_event *e = later(r, (unsigned)to, CORE_EV_RECV);
+	struct crig_event *e = to < 32 && r->hold[((const uint8_t *)a->send.bytes)[3]] & 1u << to ? held_back(r, (unsigned)to) :
+			       later(r, (unsigned)to, CORE_EV_RECV);
 	memcpy(e->bytes, a->send.bytes, a->send.n);
 	e->ev.recv.conn = a->send.conn;
 	e->ev.recv.session = r->node[node].session;
@@ -297,6 +310,9 @@ static void act(struct crig *r, unsigned node, const struct core_action *a)
 	case CORE_ACT_GRANT:
 		n->held[a->name.ref] = a->name.weight;
 		n->lost[a->name.ref] = a->name.lost;
+		n->token[a->name.ref] = a->name.range.first;
+		snprintf(n->found[a->name.ref], sizeof n->found[0], "%.*s", a->name.value.state == CORE_VALUE_KNOWN ? a->name.value.len : 1,
+			 a->name.value.state == CORE_VALUE_KNOWN ? (const char *)a->name.value.bytes : a->name.value.state == CORE_VALUE_LOST ? "?" : "");
 		break;
 	case CORE_ACT_LEDGER_RELEASE:
 		n->held[a->name.ref] = 0;
@@ -397,6 +413,16 @@ void crig_run(struct crig *r, core_nsec_t span)
 	}
 }
 
+void crig_let_go(struct crig *r)
+{
+	memset(r->hold, 0, sizeof r->hold);
+	*r->end = r->held;
+	while (*r->end)
+		r->end = &(*r->end)->next;
+	r->held = NULL;
+	queue_run(r);
+}
+
 void crig_block(struct crig *r, unsigned a, unsigned b, bool blocked)
 {
 	r->blocked[a][b] = r->blocked[b][a] = blocked;
@@ -433,7 +459,7 @@ void crig_init(struct crig *r, unsigned n)
 
 void crig_done(struct crig *r)
 {
-	queue_run(r);
+	crig_let_go(r);
 	for (unsigned i = 0; i < r->n; i++)
 		core_free(r->node[i].core);
 }

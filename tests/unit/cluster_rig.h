@@ -37,6 +37,8 @@ struct crig_node {
 	int left_error;
 	uint32_t held[CRIG_REFS];
 	bool lost[CRIG_REFS];            /* its last grant said so */
+	uint64_t token[CRIG_REFS];       /* the first of its last grant ... */
+	char found[CRIG_REFS][8];         /* ... and the value that came with it; "?": lost */
 	int refused[CRIG_REFS];
 	uint32_t revoked[CRIG_REFS];     /* CORE_WEIGHT_ALL: not; else what may be kept */
 };
@@ -64,6 +66,8 @@ struct crig {
 	unsigned frames[256];            /* sent, by kind; of the inner frame, if it is relayed */
 	unsigned relayed_frames;
 	unsigned lose[256];              /* frames of this kind to these nodes (bit i: node i, of the first 32) vanish */
+	unsigned hold[256];              /* ... or wait for crig_let_go() */
+	struct crig_event *held;
 	void (*barrier)(struct crig *r, unsigned node, const struct core_action *a); /* NULL: nobody cares */
 	unsigned syncs_of_no_name[CRIG_NODES];   /* FIRST and LAST, by sender */
 	unsigned syncs_of_names[CRIG_NODES];
@@ -81,6 +85,9 @@ void crig_run(struct crig *r, core_nsec_t span);
 
 /* Neither hears the other from now on, and both have noticed; or they connect again. */
 void crig_block(struct crig *r, unsigned a, unsigned b, bool blocked);
+
+/* What was held back arrives now, in its order. From now on nothing is. */
+void crig_let_go(struct crig *r);
 
 /* The node dies. */
 void crig_kill(struct crig *r, unsigned node);

@@ -92,10 +92,10 @@ static void there_and_back(void **state)
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
 		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 56 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
 		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9, [MSG_OBSERVE] = 32 + 9, [MSG_NEWS] = 44 + 9,
-		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9, [MSG_PLACE] = 40,
+		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9, [MSG_PLACE] = 40, [MSG_PASS] = 56 + 9,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_PLACE; kind++) {
+	for (unsigned kind = 0; kind <= MSG_PASS; kind++) {
 		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
 		f.msg.flags |= kind == MSG_NEWS ? MSG_FLAG_NEWS : 0;
@@ -108,6 +108,7 @@ static void with_values(void **state)
 	(void)state;
 	static const struct { enum msg_kind kind; uint32_t size; } carries[] = {
 		{ MSG_SYNC, 92 + 9 }, { MSG_CLAIM, 92 + 9 }, { MSG_RELEASE, 56 + 9 }, { MSG_GRANT, 68 + 9 }, { MSG_MARK, 48 + 9 },
+		{ MSG_PASS, 56 + 9 },
 	};
 	static const uint16_t lens[] = { 0, 1, 100, CORE_VALUE_MAX };
 	static uint8_t bytes[CORE_VALUE_MAX];
@@ -123,6 +124,63 @@ static void with_values(void **state)
 		f.msg.value = (struct core_value){ .state = CORE_VALUE_LOST };
 		both_ways(&f, carries[i].size);
 	}
+}
+
+static void refused(const struct frame *f, int error)
+{
+	uint8_t bytes[CORE_FRAME_MAX];
+	struct frame g;
+
+	assert_int_equal(frame_decode(bytes, frame_encode(f, bytes), &g), error);
+}
+
+static struct frame heir_of(enum msg_kind kind, uint16_t flag)
+{
+	struct frame f = frame_of(kind);
+
+	f.msg.flags = flag;
+	f.msg.held = 0;
+	f.msg.heir = (struct msg_peer){ 0x0807060504030201, 2 };
+	f.msg.heir_number = token_make(5, 4);
+	return f;
+}
+
+static void with_heirs(void **state)
+{
+	(void)state;
+	static const enum msg_kind statement[] = { MSG_SYNC, MSG_CLAIM, MSG_RELEASE };
+	struct frame f = heir_of(MSG_REVOKE, MSG_FLAG_PASS);
+	static uint8_t most[CORE_VALUE_MAX];
+	static char key[CORE_KEY_MAX];
+
+	both_ways(&f, 52 + 36 + 9);
+	f = heir_of(MSG_REVOKE, MSG_FLAG_OFF), both_ways(&f, 52 + 20 + 9);
+	f = heir_of(MSG_KEEP, MSG_FLAG_OFF), both_ways(&f, 48 + 20 + 9);
+	for (unsigned i = 0; i < 3; i++) {
+		f = heir_of(statement[i], MSG_FLAG_PASS);
+		both_ways(&f, (statement[i] == MSG_RELEASE ? 56 : 92) + 20 + 9);
+		f.msg.heir.session = 0, refused(&f, -EBADMSG);
+		f = heir_of(statement[i], MSG_FLAG_PASS), f.msg.heir_number = 4, refused(&f, -EBADMSG);
+	}
+	f = heir_of(MSG_CLAIM, MSG_FLAG_PASS | MSG_FLAG_TRY), both_ways(&f, 92 + 20 + 9);
+	f = heir_of(MSG_SYNC, MSG_FLAG_PASS), f.msg.held = 1, refused(&f, -EBADMSG);
+	f = heir_of(MSG_SYNC, MSG_FLAG_PASS | MSG_FLAG_NEWS), refused(&f, -EBADMSG);
+	f = heir_of(MSG_REVOKE, MSG_FLAG_PASS), f.msg.range.count = 0, refused(&f, -EBADMSG);
+	f = heir_of(MSG_REVOKE, MSG_FLAG_PASS | MSG_FLAG_OFF), refused(&f, -EBADMSG);
+	f = heir_of(MSG_REVOKE, MSG_FLAG_PASS | MSG_FLAG_TRY), refused(&f, -EBADMSG);
+	f = heir_of(MSG_GRANT, MSG_FLAG_PASS), refused(&f, -EBADMSG);
+	f = frame_of(MSG_PASS), f.msg.range.count = 0, refused(&f, -EBADMSG);
+
+	/* The longest of all. */
+	memset(key, 'k', sizeof key);
+	f = heir_of(MSG_SYNC, MSG_FLAG_PASS | MSG_FLAG_LIMIT | MSG_FLAG_RESIZE);
+	f.msg.limit = 5;
+	f.msg.wanted = 5;
+	f.msg.key = key;
+	f.msg.key_len = sizeof key;
+	f.msg.shard = (uint8_t)shard_of(key, sizeof key);
+	f.msg.value = (struct core_value){ CORE_VALUE_KNOWN, sizeof most, 3, token_make(5, 4), most };
+	both_ways(&f, 92 + 16 + 20 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX);
 }
 
 static void with_limits(void **state)
@@ -170,14 +228,6 @@ static void written_down(void **state)
 
 	assert_int_equal(frame_encode(&f, bytes), 32);
 	assert_memory_equal(bytes, reign, 32);
-}
-
-static void refused(const struct frame *f, int error)
-{
-	uint8_t bytes[CORE_FRAME_MAX];
-	struct frame g;
-
-	assert_int_equal(frame_decode(bytes, frame_encode(f, bytes), &g), error);
 }
 
 static void nonsense(void **state)
@@ -238,7 +288,7 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_PLACE + 1;
+	bytes[3] = MSG_PASS + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 0, 7 }, 2), -EBADMSG);
@@ -322,6 +372,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		{ "each kind of frame is what was put in, and no byte of it can go wrong unnoticed and unbounded", there_and_back, NULL, NULL, NULL },
 		{ "values of all sizes travel with what carries them, and so does their loss", with_values, NULL, NULL, NULL },
+		{ "a name that is handed on: to whom, and what for", with_heirs, NULL, NULL, NULL },
 		{ "limits and news travel with statements", with_limits, NULL, NULL, NULL },
 		{ "a frame has the written-down bytes", written_down, NULL, NULL, NULL },
 		{ "what cannot be is not a frame", nonsense, NULL, NULL, NULL },

@@ -742,7 +742,7 @@ static void waiters_cost_nothing(void **state)
 	(void)state;
 	print_message("# a hand-over takes %u frames, a claim among them, with 2 nodes that wait and %u with 64\n", two, many);
 	assert_int_equal(many, two);
-	assert_in_range(two, 1, 6);
+	assert_in_range(two, 1, 7);              /* PASS, and GRANT, which is the same again */
 }
 
 int main(void)

@@ -59,6 +59,7 @@ TAIL = '''
   In strict order too a node serves its own clients until another has asked: with several clients a node most changes are within nodes.
 - `handover`: from just before one host's client gives the lock back until another host's, which sleeps, has it; beside it a futex wake, 64 bytes by
   TCP, a futex wake, between processes pinned alike. Median of 200 of each way a round.
+  Where a third node masters, the holder's node hands it straight on to the next one (docs/LEASE.md).
 - `barrier-24`: a round of eight processes on each node, which go on at once to the next one; against 64 bytes by TCP from one host to another
   and back, by two processes that sleep in between.
 - `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s, in turn.
