@@ -112,7 +112,7 @@ static void word_set(struct pool *p, uint32_t value)
 {
 	uint64_t v = __atomic_load_n(&pool_words(p)->value, __ATOMIC_SEQ_CST);
 
-	word_store(&pool_words(p)->value, (v & ~POOL_VALUE_MAX) | value);
+	word_store(&pool_words(p)->value, (v & ~(uint64_t)POOL_VALUE_MAX) | value);
 	wake_all(p);
 }
 

@@ -74,6 +74,11 @@ sleep 0.3
 from=$(us)
 at 3 post /far && wait $waiter
 ok $? "a post on one node reaches who waits on the other ($((($(us) - from) / 1000)) ms)"
+DLOCK_RUN_DIR=$dir/2/run timeout 30 "$tests/sem_tool" waits /far >"$dir/waits" &
+waiter=$!
+sleep 0.2
+DLOCK_RUN_DIR=$dir/3/run timeout 30 "$tests/sem_tool" posts /far >"$dir/posts" && wait $waiter && at 3 value /far && says 0 && ! at 2 trywait /far
+ok $? 'posts by one process, while the value is now here, now there, count once each'
 DLOCK_RUN_DIR=$dir/2/run "$dlock" run --sem 2 job -- sleep 60 &
 one=$!
 DLOCK_RUN_DIR=$dir/3/run "$dlock" run --sem 2 job -- sleep 60 &

@@ -1,15 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* One call of <dlock/semaphore.h> a run, for scripts: create NAME VALUE, open, value, post, wait, trywait, unlink NAME. */
+/*
+ * One call of <dlock/semaphore.h> a run, for scripts: create NAME VALUE, open, value, post, wait, trywait, unlink NAME; or
+ * several: posts, waits NAME, eight times, the posts with a pause after each.
+ */
 #include <dlock/semaphore.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define TIMES 8
+#define PAUSE_US 200000
 
 static int called(const char *what, dlock_posix_sem_t *s)
 {
 	int r = 0, v = 0;
 
+	for (int i = 0; r == 0 && i < TIMES && !strcmp(what, "posts"); i++) {
+		r = dlock_posix_sem_post(s);
+		usleep(PAUSE_US);
+	}
+	for (int i = 0; r == 0 && i < TIMES && !strcmp(what, "waits"); i++)
+		r = dlock_posix_sem_wait(s);
 	if (!strcmp(what, "post"))
 		r = dlock_posix_sem_post(s);
 	else if (!strcmp(what, "wait"))
