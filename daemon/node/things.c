@@ -364,7 +364,7 @@ void node_thing_show(const struct object *o, struct query_name *q)
 		q->counts = true;
 		q->count = x->queued;
 	} else {
-		q->state = x->id == ID_HELD ? x->in->session ? "leased" : "kept" : x->id == ID_NONE ? "none" : "asked for";
+		q->state = x->id == ID_HELD ? x->unused ? "parked" : x->in->session ? "leased" : "kept" : x->id == ID_NONE ? "none" : "asked for";
 		if (x->id == ID_HELD)
 			q->worker = (int)x->worker + 1;
 	}
