@@ -27,7 +27,7 @@ bool hatch_drop(const struct space *s, uint32_t client, uint32_t slot)
 		return false;
 	__atomic_store_n(&h->drop[n % HATCH_DROPS], slot, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->drops, n + 1, __ATOMIC_RELEASE);
-	if (seg_hatch_say(s->base, client))
+	if (seg_hatch_say_later(s->base, client))
 		space_ring(s);
 	return true;
 }
@@ -108,7 +108,7 @@ int hatch_open(const struct space *s, uint32_t client, const struct conn_what *w
 	memcpy(h->open.name, what->name, what->name_len);
 	__atomic_store_n(&h->sleeps, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->asked, asked, __ATOMIC_RELEASE);
-	if (seg_hatch_say(s->base, client))
+	if (seg_hatch_say(s->base, client) && !__atomic_exchange_n(seg_belled(s->base), 1, __ATOMIC_SEQ_CST))
 		space_ring(s);
 	r = answer_await(s, h, client, asked, line, gone, limit);
 	if (r < 0)

@@ -18,9 +18,12 @@
 #include "sigbus.h"
 #include "word.h"
 
+#define SWEEP_SPAN (4 * NSEC_PER_MSEC)   /* so long a drop may wait that nothing follows */
 #define VAIN_MAX 8                       /* one may be heard twice: by the bell, and by what it has set before that */
 
-static void awake_set(struct space *s, uint32_t to)
+static void hatch_sweep(void *arg);
+
+static void awake_set(struct space *s, enum seg_awake to)
 {
 	FAULT_AROUND(__atomic_store_n(seg_awake(s->base), to, __ATOMIC_SEQ_CST));
 }
@@ -35,7 +38,9 @@ int hatches_begin(struct space *s)
 	if (fallocate(s->fd, 0, (off_t)SEG_HATCH1_OFF, SEG_HATCH1_SIZE) < 0)
 		return -errno;
 	word_store(seg_era(s->base), era | 1);
-	awake_set(s, 0);
+	__atomic_store_n(seg_belled(s->base), 0, __ATOMIC_SEQ_CST);
+	awake_set(s, SEG_ASLEEP);
+	loop_timer_init(&s->sweep_timer, hatch_sweep, s);
 	return 0;
 }
 
@@ -162,7 +167,7 @@ static bool hatch_scan(struct space *s, unsigned *cost)
 	return any;
 }
 
-/* Afterwards it rings who comes. Whoever came before that has his bit set: it is for the caller to look once more. */
+/* Afterwards it rings who comes. Whoever came before that has his bit set: it is for the caller to look once more. What is in no hurry waits for the sweep. */
 void hatches_end(struct space *s)
 {
 	struct space **at = &s->shm->hot;
@@ -173,12 +178,13 @@ void hatches_end(struct space *s)
 		at = &(*at)->hot_next;
 	*at = s->hot_next;
 	s->hot = false;
-	awake_set(s, 0);
+	awake_set(s, SEG_DOZES);         /* the sweep is under way, and ends that */
 }
 
 bool hatch_bell(struct space *s, unsigned *cost)
 {
 	*cost = 0;
+	__atomic_store_n(seg_belled(s->base), 0, __ATOMIC_SEQ_CST);
 	__atomic_exchange_n(seg_rung(s->base), 0, __ATOMIC_SEQ_CST);
 	return hatch_scan(s, cost);
 }
@@ -191,7 +197,28 @@ void hatches_hot(struct space *s)
 	s->in_vain = 0;
 	s->hot_next = s->shm->hot;
 	s->shm->hot = s;
-	awake_set(s, 1);
+	awake_set(s, SEG_AWAKE);
+	if (!s->sweep_timer.queued)
+		loop_timer_set(s->shm->loop, &s->sweep_timer, loop_now(s->shm->loop) + SWEEP_SPAN);
+}
+
+/* What was said without hurry. */
+static void hatch_sweep(void *arg)
+{
+	struct space *s = arg;
+	unsigned cost = 0;
+
+	if (s->broken)
+		return;
+	if (!s->hot)
+		awake_set(s, SEG_ASLEEP);
+	for (uint32_t i = 0; i < SEG_HATCH_WORDS && !s->broken; i++)
+		if (__atomic_load_n(&seg_hatch_level1(s->base)[i], __ATOMIC_SEQ_CST))
+			hatch_word(s, i, &cost);
+	if (sigbus_hit(s->base))
+		space_break(s, "a client truncated or punched its shared memory");
+	else if (s->hot)
+		loop_timer_set(s->shm->loop, &s->sweep_timer, loop_now(s->shm->loop) + SWEEP_SPAN);
 }
 
 /* --- what the loop asks --- */
@@ -244,9 +271,10 @@ static bool look_rest(void *arg)
 
 	for (struct space *s = shm->hot, *next; s; s = next) {
 		next = s->hot_next;
-		awake_set(s, 0);
+		__atomic_store_n(seg_belled(s->base), 0, __ATOMIC_SEQ_CST);
+		awake_set(s, SEG_DOZES);
 		if (hatch_any(s)) {
-			awake_set(s, 1);
+			awake_set(s, SEG_AWAKE);
 			more = true;
 		} else {
 			hatches_end(s);

@@ -189,6 +189,7 @@ struct space {
 	/* hatch.c */
 	bool hot;                        /* its clients are told that the daemon is awake */
 	uint8_t in_vain;                 /* looks in a row */
+	struct loop_timer sweep_timer;
 	struct space *hot_next;
 
 	/* yield.c */

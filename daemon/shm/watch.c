@@ -356,6 +356,8 @@ int watch_start(struct space *s)
 void watch_stop(struct space *s)
 {
 	hatches_end(s);
+	if (s->sweep_timer.fn)
+		loop_timer_cancel(s->shm->loop, &s->sweep_timer);
 	loop_read_stop(s->bell_read);
 	s->bell_read = NULL;
 	if (s->watch_timer.fn) {

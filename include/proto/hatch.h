@@ -11,6 +11,8 @@
  *     client: bit, then reads awake       daemon: awake = 0, then reads the bits
  *
  * both in one order for all (seq_cst), so one of them sees the other. Likewise `sleeps` and `answered`, the other way round.
+ * A drop alone is in no hurry: unless the daemon sleeps for good it sets the first level's bit only, which the daemon looks at every few
+ * milliseconds while it is awake, and once after that.
  * Whoever rings for anything else (segment.h) sets `rung` instead of the hatches' bits. A daemon that is killed leaves `awake` as it is:
  * its successor takes it back before it looks at all there is.
  *
@@ -63,7 +65,13 @@ static inline struct hatch *seg_hatch(void *base, uint32_t client)
 	return (struct hatch *)((char *)base + SEG_AREA_OFF + (uint64_t)client * SEG_AREA_SIZE + SEG_HATCH_AT);
 }
 
-/* 1: the daemon is awake. */
+enum seg_awake {
+	SEG_ASLEEP,                      /* whoever wants anything has to ring */
+	SEG_AWAKE,
+	SEG_DOZES,                       /* as asleep; but it looks at the first level of the hatches' bits once more in a few milliseconds */
+};
+
+/* enum seg_awake. The daemon's. */
 static inline uint32_t *seg_awake(void *base)
 {
 	return (uint32_t *)((char *)base + SEG_AWAKE_OFF);
@@ -75,11 +83,20 @@ static inline uint32_t *seg_rung(void *base)
 	return (uint32_t *)((char *)base + SEG_AWAKE_OFF + 128);
 }
 
+/*
+ * 1: somebody is about to ring the bell for a hatch, or has; the daemon clears it when it has heard, and before it sleeps. So of many who open
+ * names at once one rings. He may be stopped before he does: the others sleep on their answer for some milliseconds, and then ring themselves.
+ */
+static inline uint32_t *seg_belled(void *base)
+{
+	return seg_rung(base) + 1;
+}
+
 /* Rings a daemon that is awake. false: it is to be rung by the bell. What it is to see has been written before. */
 static inline bool seg_ring(void *base)
 {
 	__atomic_store_n(seg_rung(base), 1, __ATOMIC_SEQ_CST);
-	return __atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST);
+	return __atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST) == SEG_AWAKE;
 }
 
 /* Another one for each daemon; 0: none yet. What a client says counts for the daemon that it has heard last by the socket. */
@@ -98,12 +115,19 @@ static inline uint64_t *seg_hatch_level1(void *base)
 	return (uint64_t *)((char *)base + SEG_HATCH1_OFF);
 }
 
-/* Says that something stands in it. true: the bell has to be rung. */
+/* Says that something stands in it. true: the bell has to be rung, unless somebody else does (seg_belled). */
 static inline bool seg_hatch_say(void *base, uint32_t client)
 {
 	__atomic_fetch_or(&seg_hatch_level1(base)[client / 64], UINT64_C(1) << (client % 64), __ATOMIC_SEQ_CST);
 	__atomic_fetch_or(&seg_hatch_level2(base)[client / 4096], UINT64_C(1) << (client / 64 % 64), __ATOMIC_SEQ_CST);
-	return !__atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST);
+	return __atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST) != SEG_AWAKE;
+}
+
+/* Says that a drop stands in it, which can wait for a few milliseconds, and so goes along with the open that may follow. Likewise. */
+static inline bool seg_hatch_say_later(void *base, uint32_t client)
+{
+	__atomic_fetch_or(&seg_hatch_level1(base)[client / 64], UINT64_C(1) << (client % 64), __ATOMIC_SEQ_CST);
+	return __atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST) == SEG_ASLEEP && seg_hatch_say(base, client);
 }
 
 #endif

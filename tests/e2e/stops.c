@@ -6,11 +6,13 @@
  * never belongs to one who has been told that he did not get it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "actor.h"
 #include "harness.h"
 #include "step.h"
+#include "../../include/proto/hatch.h"
 
 #define NAME     "stops"
 #define LIMIT_MS 100
@@ -396,6 +399,34 @@ static void test_cancels(void)
 	told(&e.look, "a cancel at the moment of the grant leaves nothing behind");
 }
 
+/* He has said that he would ring for all who open names now (proto/hatch.h), and does not. */
+static void test_stopped_ringer(void)
+{
+	char path[300];
+	uint64_t worst = 0;
+	void *base;
+	int fd;
+
+	snprintf(path, sizeof path, "%s/run/shm/default", harness.dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	base = mmap(NULL, SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (fd < 0 || base == MAP_FAILED)
+		give_up("%s can be mapped", path);
+	for (int i = 0; i < 10; i++) {
+		while (__atomic_load_n(seg_awake(base), __ATOMIC_SEQ_CST) != SEG_ASLEEP)
+			nap_ns(MS);
+		__atomic_store_n(seg_belled(base), 1, __ATOMIC_SEQ_CST);
+		uint64_t begin = now_ns();
+		if (actor_do(&next, act_open, 1, "rung for").r || actor_do(&next, act_close, 1, NULL).r)
+			give_up("the name is opened and closed");
+		worst = now_ns() - begin > worst ? now_ns() - begin : worst;
+	}
+	ok(worst < 2000 * MS, "whoever opens a name while one is stopped who was to ring for him rings himself soon");
+	note("%.1f ms at most", (double)worst / 1e6);
+	munmap(base, SEG_SIZE);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct daemon d = { 0 };
@@ -415,6 +446,8 @@ int main(int argc, char **argv)
 		test_stopped_releaser();
 	if (strstr("heir", only))
 		test_stopped_heir();
+	if (strstr("ringer", only))
+		test_stopped_ringer();
 	if (strstr("timeout", only))
 		test_timeouts();
 	if (strstr("cancel", only))

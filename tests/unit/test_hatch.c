@@ -120,6 +120,19 @@ static void drop(struct hand *h, struct space *s, uint32_t slot)
 	say(h, s);
 }
 
+/* As a client does. Returns whether it had to ring. */
+static bool drop_later(struct hand *h, struct space *s, uint32_t slot)
+{
+	bool rings;
+
+	h->hatch->drop[h->hatch->drops % HATCH_DROPS] = slot;
+	h->hatch->drops++;
+	rings = seg_hatch_say_later(s->base, h->client);
+	if (rings)
+		assert_int_equal(write(s->bell_clients, "", 1), 1);
+	return rings;
+}
+
 static bool answered(const struct hand *h)
 {
 	return h->hatch->answered == h->hatch->asked;
@@ -191,19 +204,22 @@ static void awake_or_not(void **state)
 	struct space *s = rig_space(&r, SPACE);
 	struct hand h = hand_begin(&r, s);
 
-	assert_false(*seg_awake(s->base));
+	assert_int_equal(*seg_awake(s->base), SEG_ASLEEP);
 	ask(&h, s, "rung", 0);
 	while (!answered(&h))
 		fake_loop_turn(r.loop);
-	assert_true(*seg_awake(s->base));        /* it has just worked */
+	assert_int_equal(*seg_awake(s->base), SEG_AWAKE);        /* it has just worked */
 	h.hatch->open.name[0] = 'q';
 	h.hatch->asked++;
 	assert_false(seg_hatch_say(s->base, h.client));
 	fake_loop_turn(r.loop);
 	assert_true(answered(&h) && is_open(s, "qung"));
 	rig_turn(&r);
-	assert_false(*seg_awake(s->base));       /* it sleeps */
+	assert_int_equal(*seg_awake(s->base), SEG_DOZES);        /* it sleeps */
 	assert_null(r.shm->hot);
+	fake_loop_advance(r.loop, 10 * NSEC_PER_MSEC);
+	assert_int_equal(*seg_awake(s->base), SEG_ASLEEP);
+	assert_true(fake_loop_next_timer(r.loop) == NSEC_NEVER);  /* and nothing wakes it */
 
 	/* Said before it sleeps, which it does not then. */
 	ask(&h, s, "rung again", 0);
@@ -212,7 +228,7 @@ static void awake_or_not(void **state)
 	h.hatch->asked++;
 	assert_false(seg_hatch_say(s->base, h.client));
 	assert_false(r.shm->look.rest(r.shm));
-	assert_true(*seg_awake(s->base));
+	assert_int_equal(*seg_awake(s->base), SEG_AWAKE);
 	rig_turn(&r);
 	assert_true(answered(&h));
 
@@ -229,6 +245,48 @@ static void awake_or_not(void **state)
 		}
 		rig_turn(&r);
 	}
+	hand_end(&r, &h);
+	rig_done(&r);
+}
+
+/* Nobody is woken for it where the daemon will look anyway, and it is heard with what comes next, or by itself. */
+static void closes_in_no_hurry(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	struct space *s = rig_space(&r, SPACE);
+	struct hand h = hand_begin(&r, s);
+	uint32_t slot = asked_and_opened(&r, &h, s, "a");
+
+	assert_int_equal(*seg_awake(s->base), SEG_DOZES);
+	assert_false(drop_later(&h, s, slot));
+	rig_turn(&r);
+	assert_true(is_open(s, "a"));
+	asked_and_opened(&r, &h, s, "b");
+	assert_false(is_open(s, "a"));
+
+	assert_false(drop_later(&h, s, is_open(s, "b")));
+	fake_loop_advance(r.loop, 10 * NSEC_PER_MSEC);
+	assert_false(is_open(s, "b"));
+
+	/* While it stays awake. */
+	slot = asked_and_opened(&r, &h, s, "c");
+	ask(&h, s, "d", 0);
+	while (!answered(&h))
+		fake_loop_turn(r.loop);
+	assert_int_equal(*seg_awake(s->base), SEG_AWAKE);
+	assert_false(drop_later(&h, s, slot));
+	fake_loop_turn(r.loop);
+	fake_loop_advance(r.loop, 10 * NSEC_PER_MSEC);
+	assert_false(is_open(s, "c"));
+
+	/* When it sleeps for good it is rung. */
+	assert_int_equal(*seg_awake(s->base), SEG_ASLEEP);
+	assert_true(drop_later(&h, s, is_open(s, "d")));
+	rig_turn(&r);
+	assert_false(is_open(s, "d"));
 	hand_end(&r, &h);
 	rig_done(&r);
 }
@@ -268,7 +326,7 @@ static void rung_by_memory(void **state)
 	assert_int_equal(rig_adopt(&r), 0);
 	s = space_find(r.shm, SPACE, 1);
 	rig_turn(&r);
-	assert_false(*seg_awake(s->base));
+	assert_int_equal(*seg_awake(s->base), SEG_ASLEEP);
 	assert_true(LOCK_LOAD(rig_word(s, slot)) & LOCK_L);
 	hand_end(&r, &h);
 	rig_done(&r);
@@ -429,7 +487,7 @@ static void connections_end(void **state)
 	s = space_find(r.shm, SPACE, 1);
 	h.hatch = seg_hatch(s->base, h.client);
 	assert_true(*seg_era(s->base) != era);
-	assert_false(*seg_awake(s->base));
+	assert_int_equal(*seg_awake(s->base), SEG_ASLEEP);
 	rig_turn(&r);
 	assert_true(!is_open(s, "between") && is_open(s, "kept"));
 	close(h.fd);
@@ -455,6 +513,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(opens_and_closes, "what a client says in its hatch is done, closes before opens, and all before what it says by the socket next"),
 		STORY(awake_or_not, "the bell has to be rung where the daemon sleeps, and nothing is overheard between the two"),
+		STORY(closes_in_no_hurry, "a close wakes nobody who looks in a few milliseconds anyway, and is heard then or with the next open"),
 		STORY(rung_by_memory, "while the daemon is awake a ring is a word in memory, and one that nobody has heard is not lost"),
 		STORY(waits_for_a_lease, "an open that is to be taken soon is answered with the lease, within two milliseconds, or before anything else"),
 		STORY(scribbles, "whoever scribbles into hatches and bits gets nothing by it"),
