@@ -25,7 +25,7 @@ static const uint16_t fields_of[] = {
 	[MSG_REFUSED] = NUMBER | ERROR | KEY,
 	[MSG_RELEASE] = NUMBER | SEEN | USED | KEY,
 	[MSG_RELEASED] = NUMBER | KEY,
-	[MSG_STAMP] = NUMBER | STAMP | KEY,
+	[MSG_STAMP] = NUMBER | STAMP | USED | KEY,
 	[MSG_REVOKE] = NUMBER | SEEN | HELD | KEY,
 	[MSG_REIGN] = 0,
 	[MSG_HANDOVER] = NUMBER,
@@ -43,7 +43,7 @@ static const uint16_t fields_of[] = {
 	[MSG_NEWS] = KEY,
 	[MSG_OBSERVED] = NUMBER | SEEN | KEY,
 	[MSG_PLACE] = NUMBER,
-	[MSG_PASS] = NUMBER | RANGE | KEY,
+	[MSG_PASS] = NUMBER | USED | RANGE | KEY,
 };
 
 static const uint16_t flags_of[] = {
@@ -83,7 +83,7 @@ static bool tells_delay(enum msg_kind kind)
 static uint16_t heir_fields(enum msg_kind kind, uint16_t flags)
 {
 	if (kind == MSG_REVOKE && flags & MSG_FLAG_PASS)
-		return HEIR | RANGE;
+		return HEIR | USED | RANGE;
 	if ((kind == MSG_REVOKE || kind == MSG_KEEP) && flags & MSG_FLAG_OFF)
 		return HEIR;
 	return (kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_RELEASE) && flags & MSG_FLAG_PASS ? HEIR : 0;

@@ -115,11 +115,12 @@ void value_blank(struct master *m, struct master_name *r);
 
 /*
  * master_pass.c
- * heir_make: whether the one that waits is named as the heir of the holder now. heir_overtaken: somebody
+ * pass_secret: what a PASS to that claim must know. heir_make: whether the one that waits is named as the heir of the holder now. heir_overtaken: somebody
  * has come who goes before it, and the holder has not been asked yet; heir_hear: before the statement of a
  * claim is looked at; whether it proves that the heir has it. pass_heard: the holder says that it has passed the name on; pass_remember: so it does while the shard
  * opens, and pass_settle, before the first grant, looks what became of that one.
  */
+uint64_t pass_secret(const struct master *m, name_t n, const struct master_claim *c);
 bool heir_make(struct master *m, name_t n, const struct master_claim *from, uint32_t handle, core_nsec_t now);
 void heir_say(const struct master *m, const struct master_name *r, const struct master_claim *from, struct msg *revoke);
 void heir_gone(struct master *m, unsigned shard, struct master_queue *q);

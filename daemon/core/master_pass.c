@@ -20,6 +20,9 @@
  *    that waits, in the epoch that it last synced to. So one that was under way while masters change is nobody's, and
  *    A has given back by then: never do both sync it as held.
  *
+ * Who waits is told a secret by the master, with its place in the queue, and the holder is told it with the heir: so none but the holder can
+ * make the heir believe that it has the name. A holder that lies can give it to the heir and deny it.
+ *
  * The value and the word of a death ride along. B owes them to the master until an answer shows that it knows them. The time
  * from which B's use of tokens is believed possible is that of the setting aside.
  *
@@ -28,6 +31,15 @@
  */
 #include "grant.h"
 #include "range.h"
+#include "siphash.h"
+
+uint64_t pass_secret(const struct master *m, name_t n, const struct master_claim *c)
+{
+	unsigned shard = names_at(m->names, n)->shard;
+	const uint64_t of[] = { m->peers->v[c->peer].id.session, c->number, (uint64_t)m->shard[shard].epoch << 8 | shard };
+
+	return siphash13(m->names->mem->seed, of, sizeof of) | 1;
+}
 
 static bool passable(const struct master *m, const struct master_name *r, const struct master_claim *from, const struct master_claim *to)
 {
@@ -70,6 +82,7 @@ void heir_say(const struct master *m, const struct master_name *r, const struct 
 	revoke->flags |= q->heir_off ? MSG_FLAG_OFF : MSG_FLAG_PASS;
 	revoke->heir_number = q->heir_off ? q->heir_range.first : c->number;
 	revoke->range = q->heir_range;
+	revoke->used = q->heir_off ? 0 : pass_secret(m, c->name, c);
 }
 
 /* By priority. It stays the heir until the holder has said that it will not be given it: by KEEP, or by what it gives back. */

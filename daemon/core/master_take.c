@@ -131,6 +131,7 @@ static void stamp_say(struct master *m, name_t n, const struct master_claim *c, 
 	if (!owes && (!c->wait || !c->peer))
 		return;
 	msg.stamp = c->wait ? wait_at(m, c)->stamp : 0;
+	msg.used = c->wait ? pass_secret(m, n, c) : 0;
 	claim_answer(m, n, c, s, &msg);
 }
 

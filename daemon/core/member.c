@@ -194,6 +194,7 @@ void lease_end(struct member *m, core_ref_t ref)
 	r->resize = 0;
 	r->says = SAYS_NOTHING;
 	r->heir_state = HEIR_NONE;
+	r->secret = 0;
 	value_drop(m->values, l->value);
 	*l = (struct lease){ .name = l->name, .more = l->more, .state = LEASE_OBSERVING };
 }

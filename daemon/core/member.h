@@ -57,6 +57,8 @@ struct lease_more {
 	struct msg_peer heir;            /* NAMED: who is to get it; PASSED, owed: who was given it (member_pass.c) */
 	uint64_t heir_of, heir_number;   /* NAMED: of this grant of ours; for that claim */
 	struct core_range heir_range;
+	uint64_t heir_secret;            /* ... which is told this */
+	uint64_t secret, secret_of;      /* that a PASS must know to that claim of ours; 0: none */
 	uint8_t heir_state;              /* enum lease_heir */
 	bool observes;
 	bool unsure;                     /* the session has ended since: what it was told last is news again */

@@ -189,6 +189,7 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 			l->stamp = msg->stamp;
 		if (!l->given || !msg->stamp)    /* a place in the queue was given before it was granted */
 			lease_known(m, l);
+		secret_note(m, l, msg);
 		return;
 	case MSG_REVOKE:
 	case MSG_PASS:

@@ -62,6 +62,7 @@ void keep_say(const struct member *m, const struct lease *l, struct msg *msg, st
  */
 void heir_note(struct member *m, struct lease *l, const struct msg *msg, struct step *s);
 void heir_forget(struct member *m, struct lease *l);
+void secret_note(struct member *m, struct lease *l, const struct msg *stamp);
 bool pass_on(struct member *m, struct lease *l, struct step *s);
 void pass_say(const struct member *m, const struct lease *l, struct msg *msg);
 void pass_known(struct lease_more *r);

@@ -25,7 +25,7 @@ void more_drop_if_empty(struct member *m, struct lease *l)
 {
 	const struct lease_more *r = more_at(m, l);
 
-	if (!r || r->stamp || r->resize || r->observes || r->says || r->heir_state != HEIR_NONE)
+	if (!r || r->stamp || r->resize || r->observes || r->says || r->heir_state != HEIR_NONE || r->secret)
 		return;
 	pool_give(&m->mores, l->more);
 	l->more = 0;

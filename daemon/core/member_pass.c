@@ -24,7 +24,9 @@ void heir_forget(struct member *m, struct lease *l)
 #ifdef CORE_BREAK_PASS_TIED
 	return;
 #endif
-	if (!r || r->heir_state != HEIR_NAMED)
+	if (r)
+		r->secret = 0;
+	if (!r || r->heir_state == HEIR_PASSED)
 		return;
 	r->heir_state = HEIR_NONE;
 	more_drop_if_empty(m, l);
@@ -54,6 +56,31 @@ void heir_note(struct member *m, struct lease *l, const struct msg *msg, struct 
 	r->heir_number = msg->heir_number;
 	r->heir_range = msg->range;
 	r->heir_of = msg->seen;
+	r->heir_secret = msg->used;
+}
+
+/* Without it, or without memory, a PASS is not believed, and the master's grant comes. */
+void secret_note(struct member *m, struct lease *l, const struct msg *stamp)
+{
+	struct lease_more *r;
+
+	if (l->state != LEASE_WAITING || l->held || l->limit != MSG_WEIGHT_ALL || !stamp->used)
+		return;
+	r = more_make(m, l);
+	if (!r)
+		return;
+	r->secret = stamp->used;
+	r->secret_of = l->number;
+}
+
+static bool secret_knows(const struct member *m, const struct lease *l, const struct msg *msg)
+{
+	const struct lease_more *r = more_at(m, l);
+
+#if defined CORE_BREAK_PASS_NUMBER || defined CORE_BREAK_PASS_EPOCH || defined CORE_BREAK_PASS_SECRET
+	return true;
+#endif
+	return r && r->secret && r->secret_of == l->number && r->secret == msg->used;
 }
 
 /* There is a connection with it, and no third node in the way. */
@@ -81,7 +108,7 @@ bool pass_on(struct member *m, struct lease *l, struct step *s)
 	}
 	struct msg msg = {
 		.kind = MSG_PASS, .key = name->key, .key_len = name->len, .shard = name->shard, .from = m->self, .to = r->heir,
-		.epoch = token_epoch(r->heir_range.first), .number = r->heir_number, .range = r->heir_range,
+		.epoch = token_epoch(r->heir_range.first), .number = r->heir_number, .range = r->heir_range, .used = r->heir_secret,
 #ifndef CORE_BREAK_PASS_LEFT
 		.flags = l->died || l->unmended ? MSG_FLAG_LOST : 0, .kept = l->value, .value = lease_value(m, l),
 #endif
@@ -116,7 +143,7 @@ void pass_receive(struct member *m, core_ref_t ref, struct lease *l, const struc
 #ifdef CORE_BREAK_PASS_NUMBER
 	wanted = true;
 #endif
-	if (!current || !wanted || l->state != LEASE_WAITING || l->held || l->wanted != MSG_WEIGHT_ALL || l->limit != MSG_WEIGHT_ALL)
+	if (!current || !wanted || !secret_knows(m, l, msg) || l->state != LEASE_WAITING || l->held || l->wanted != MSG_WEIGHT_ALL || l->limit != MSG_WEIGHT_ALL)
 		return;
 	if (token_epoch(msg->range.first) != msg->epoch || msg->range.first <= l->range.first)
 		return;

@@ -139,7 +139,7 @@ struct msg {
 	uint64_t number;                 /* of the claim, given by the member */
 	uint64_t stamp;                  /* its place in the queue: epoch << 40 | n; 0: none yet */
 	uint64_t seen;                   /* the last grant that the member has seen: its first token; 0: none */
-	uint64_t used;                   /* tokens of that grant that it has used */
+	uint64_t used;                   /* tokens of that grant that it has used; STAMP, PASS, REVOKE with PASS: the secret of the claim that waits */
 	struct core_range range;         /* SYNC: what it owns; GRANT, PASS: what it now owns; REVOKE, flag PASS: what the heir is to own */
 	int error;
 	struct core_value value;

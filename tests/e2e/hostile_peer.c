@@ -62,7 +62,7 @@ static bool claims(enum msg_kind kind)
 static void forge(struct frame *f, char key[40], unsigned to)
 {
 	static uint8_t value[CORE_VALUE_MAX];
-	enum msg_kind kind = (enum msg_kind)(chance() % (MSG_PLACE + 1));
+	enum msg_kind kind = (enum msg_kind)(chance() % (MSG_PASS + 1));
 	bool own = chance() % 4 != 0;
 	int n = snprintf(key, 40, "default/%s", !claims(kind) || !own ? "count" : "");
 
@@ -77,6 +77,7 @@ static void forge(struct frame *f, char key[40], unsigned to)
 		.range = { any_number(), any_number() }, .error = -(int)(chance() % 120), .flags = (uint16_t)(chance() % 2 ? 0 : chance()),
 		.priority = (uint8_t)chance(), .term = any_number(), .count = (uint32_t)any_number(), .resize = (uint32_t)any_number(),
 		.present = (uint32_t)any_number(), .limit_stamp = any_number(),
+		.heir = { me.peer[chance() % me.peers].session, (uint32_t)(1 + chance() % 3) }, .heir_number = any_number(),
 		.value = { .state = CORE_VALUE_KNOWN, .len = (uint16_t)(chance() % sizeof value), .count = 1, .token = any_number(), .bytes = value },
 	};
 	f->msg.last = chance() % 8 == 0;

@@ -47,7 +47,7 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..28
+echo 1..29
 build "$TMPDIR/right" CORE_RIGHT
 for test in random story messages delay pass; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
@@ -73,6 +73,7 @@ mutant PASS_HEIR pass 'the master forgets who may have been given a name by its 
 mutant PASS_PROOF pass 'an heir that has it is not believed before the holder has said so'
 mutant PASS_RANGE pass 'what is set aside for the heir begins within what the holder has'
 mutant PASS_NUMBER pass 'a pass is taken that was for an earlier claim'
+mutant PASS_SECRET pass 'a pass is taken that does not know the secret of the claim'
 mutant PASS_EPOCH pass 'a pass of an older epoch is taken'
 mutant PASS_TIED pass 'a holder heeds who the heir was under another grant'
 mutant PASS_LEFT pass 'value and death do not ride along with a pass'

@@ -229,12 +229,13 @@ static void stamp_is_late(void **state)
 	(void)state;
 	struct crig r;
 
-	crig_init(&r, NODES);
-	crig_key(&r, M, 0, key);
-	claims(&r, A, 0);
+	begin(&r);
 	r.hold[MSG_STAMP] = TO(B);
+	crig_block(&r, B, M, true);
+	runs(&r);
+	crig_block(&r, B, M, false);
+	crig_run(&r, CRIG_SECOND);               /* it has synced, and is answered */
 	r.hold[MSG_RELEASE] = TO(M);
-	claims(&r, B, 0);
 	gives_back(&r, A, "one", false);
 	runs(&r);
 	assert_int_equal(r.node[B].held[REF], CORE_WEIGHT_ALL);
@@ -245,6 +246,45 @@ static void stamp_is_late(void **state)
 	gives_back(&r, B, "", false);
 	claims(&r, C, 0);
 	assert_string_equal(r.node[C].found[REF], "one");
+	done(&r);
+}
+
+/* The secret is the master's, and only holder and heir are told it. */
+static void another_says_so(void **state)
+{
+	(void)state;
+	struct crig r;
+	uint8_t bytes[CORE_FRAME_MAX];
+
+	begin(&r);
+	unsigned shard = shard_of(key, strlen(key));
+	const struct member *m = &r.node[B].core->member;
+	struct frame f = { .conn = r.conn[B][C], .msg = {
+		.kind = MSG_PASS, .shard = (uint8_t)shard, .key = key, .key_len = (uint16_t)strlen(key), .from = { r.node[C].session, r.node[C].incarnation },
+		.epoch = m->epoch[shard], .number = m->number, .used = 1, .range = { token_make(m->epoch[shard], 1u << 30), 1 } } };
+	struct core_event ev = { .kind = CORE_EV_RECV, .recv = { .conn = f.conn, .session = r.node[C].session, .bytes = bytes } };
+
+	ev.recv.n = frame_encode(&f, bytes);
+	assert_int_equal(crig_give(&r, B, &ev), 0);
+	assert_int_equal(r.node[B].held[REF], 0);
+	runs(&r);
+
+	/* Who has not heard from the master believes nobody, and waits for its grant. */
+	done(&r);
+	crig_init(&r, NODES);
+	crig_key(&r, M, 0, key);
+	claims(&r, A, 0);
+	r.hold[MSG_STAMP] = TO(B);
+	claims(&r, B, 0);
+	r.hold[MSG_RELEASE] = TO(M);
+	gives_back(&r, A, "one", false);
+	runs(&r);
+	assert_int_equal(r.frames[MSG_PASS], 1);
+	assert_int_equal(r.node[B].held[REF], 0);
+	crig_let_go(&r);
+	runs(&r);
+	assert_int_equal(r.node[B].held[REF], CORE_WEIGHT_ALL);
+	assert_string_equal(r.node[B].found[REF], "one");
 	done(&r);
 }
 
@@ -609,6 +649,7 @@ int main(void)
 		{ "a pass that is late is nobody's", pass_is_late, NULL, NULL, NULL },
 		{ "what the heir says before the master has heard of the pass is believed", heir_speaks_first, NULL, NULL, NULL },
 		{ "an answer of before the pass does not acknowledge what came with it", stamp_is_late, NULL, NULL, NULL },
+		{ "nobody but the holder can pass a name on", another_says_so, NULL, NULL, NULL },
 		{ "a holder dies after it has passed the name on: the heir has it, and nobody else is granted it", holder_dies_afterwards, NULL, NULL, NULL },
 		{ "a holder dies before: the heir is granted it, and told", holder_dies_before, NULL, NULL, NULL },
 		{ "an heir dies: the next one is told, if it had it", heir_dies, NULL, NULL, NULL },
