@@ -47,7 +47,7 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..29
+echo 1..31
 build "$TMPDIR/right" CORE_RIGHT
 for test in random story messages delay pass; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
@@ -69,6 +69,8 @@ mutant INCARNATION random 'a later incarnation in the map is overlooked'
 mutant BACK story 'a map older than one seen before is taken'
 mutant WAITS messages 'a grant is taken that nobody waits for'
 mutant DELAY_MARK delay 'a delay is not handed over to the next master'
+mutant DELAY_RECORD delay 'a delay is granted before the store knows of it'
+mutant DELAY_EARLY delay 'a suspect reign opens before it has read what the store knows of delays'
 mutant PASS_HEIR pass 'the master forgets who may have been given a name by its holder'
 mutant PASS_PROOF pass 'an heir that has it is not believed before the holder has said so'
 mutant PASS_RANGE pass 'what is set aside for the heir begins within what the holder has'
