@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A process that uses what nobody holds is killed, or stopped, after a single instruction of its call:
+ * A process that uses what nobody holds is killed, or stopped, after a single instruction of its call (cut.h):
  *
- *   a free semaphore   its value is what it was, and what the calls that have returned have made of it; of the one that was cut, all or
- *                      nothing. Whoever waits is served as long as there is something
  *   a latch            is counted down once, or not at all, and never later; whoever waits for the last goes on
  *   a condition        a signal is had by one who has the lock again, or by another; the lock is free
  *   ids                none is given out twice, nor one below what was given out before, also by a successor of the only user
- *
- * The places are taken at random, as many as there is time for.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,26 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "actor.h"
-#include "harness.h"
-#include "step.h"
+#include "cut.h"
 
-#define SCENE_NS ((harness.full ? 20000 : 600) * MS)
-#define LONG_MS  10000
-#define SOON_MS  500                     /* it could sleep for a second, until it looks by itself */
-#define WHILE_MS 100                     /* for what need not come */
-#define TRIES    3                       /* where it was late: the machine may have had other work */
 #define COUNT    1000000
 #define IDS      3
 #define IDS_MAX  40000
 
 static struct daemon daemon_;
-static struct actor first, second;
-static long wrong, at_;
-static const char *title;
-static bool stops;                       /* in this scene it is stopped, and not killed */
-static char name_[40];                   /* of the thing that the scene is about */
-
 static struct shared {
 	unsigned in;                     /* so many have come to the condition. Under its lock, as is the next */
 	bool died_inside;
@@ -47,65 +30,17 @@ static struct shared {
 
 /* --- What they do --- */
 
-static dlock_sem_t *sem;
 static dlock_latch_t *latch;
 static dlock_cond_t *cond;
 static dlock_t *lock;
 static dlock_id_t *gen;
-
-static int s_open(struct stage *s, uint64_t unused)
-{
-	dlock_attr_t *a;
-	int r = dlock_attr_create(&a);
-
-	(void)s;
-	(void)unused;
-	if (r)
-		return r;
-	dlock_attr_set_free(a, true);
-	r = dlock_sem_open(&sem, "free", 0, a);
-	dlock_attr_destroy(a);
-	return r;
-}
-
-static int s_wait(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_sem_wait(sem);
-}
-
-static int s_post(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_sem_post(sem);
-}
-
-static int s_value(struct stage *s, uint64_t unused)
-{
-	int v = -1;
-
-	(void)s;
-	(void)unused;
-	return dlock_sem_getvalue(sem, &v) ? -1 : v;
-}
-
-static int s_make(struct stage *s, uint64_t value)
-{
-	for (int v = s_value(s, 0), r = v < 0 ? EIO : 0;; v += v < (int)value ? 1 : -1) {
-		if (r || v == (int)value)
-			return r;
-		r = v < (int)value ? dlock_sem_post(sem) : dlock_sem_wait(sem);
-	}
-}
 
 static int l_open(struct stage *s, uint64_t count)
 {
 	if (latch)
 		dlock_latch_close(latch);
 	latch = NULL;
-	return dlock_latch_open(&latch, s ? s->text : name_, (unsigned)count, NULL);
+	return dlock_latch_open(&latch, s ? s->text : thing_name, (unsigned)count, NULL);
 }
 
 static int l_count(struct stage *s, uint64_t n)
@@ -266,31 +201,6 @@ static void must(int r)
 		_exit(1);
 }
 
-static void prepare_sem(void)
-{
-	must(s_open(NULL, 0));
-}
-
-static void sem_takes_and_gives(void)
-{
-	must(dlock_sem_wait(sem));
-	step_mark(1);
-	must(dlock_sem_post(sem));
-	step_mark(2);
-}
-
-static void sem_gives(void)
-{
-	must(dlock_sem_post(sem));
-	step_mark(1);
-}
-
-static void sem_takes(void)
-{
-	must(dlock_sem_wait(sem));
-	step_mark(1);
-}
-
 static void prepare_latch(void)
 {
 	must(l_open(NULL, COUNT));
@@ -341,175 +251,16 @@ static void ids_are_opened(void)
 	step_mark(1);
 }
 
-/* --- The others --- */
-
-static void expect(bool good, const char *what, long a, long b)
-{
-	if (good)
-		return;
-	note("%s, at %ld: %s: %ld, %ld", title, at_, what, a, b);
-	wrong++;
-}
-
-static long does(struct actor *a, actor_fn fn, uint64_t arg)
-{
-	return actor_do(a, fn, arg, name_).r;
-}
-
-static void must_do(struct actor *a, actor_fn fn, uint64_t arg, const char *what)
-{
-	long r = does(a, fn, arg);
-
-	if (r)
-		give_up("%s, at %ld: %s: %ld", title, at_, what, r);
-}
-
-static bool told(struct actor *a, unsigned ms, int *ret)
-{
-	struct result r = { .r = -1 };
-	bool came = actor_result(a, ms, &r);
-
-	*ret = came ? r.r : -1;
-	return came;
-}
-
-static void waits(struct actor *a, actor_fn fn)
-{
-	actor_send(a, fn, 0, name_);
-	if (!asleep(a->pid, LONG_MS))
-		give_up("%s: one who is to wait waits", title);
-}
-
-/* --- Its end --- */
-
-/* From here on it does nothing more. */
-static void cut(struct step *s)
-{
-	if (stops)
-		step_detach_stopped(s);
-	else
-		step_kill(s);
-}
-
-/* What is stopped goes on, to the end of its call. */
-static void goes_on(struct step *s)
-{
-	if (!stops)
-		return;
-	kill(s->pid, SIGCONT);
-	expect(step_comes_through(s, LONG_MS), "who was stopped does not come through", 0, 0);
-	step_kill(s);
-}
-
-/* --- Free semaphores --- */
-
-static bool is_late;
-
-/* There is something: the one who waits gets it, and soon. */
-static void is_served(const char *what)
-{
-	int r = -1;
-
-	is_late = !told(&second, SOON_MS, &r);
-	expect((!is_late || told(&second, LONG_MS, &r)) && r == 0, what, r, 0);
-}
-
-static void sem_alone(struct step *s, long n)
-{
-	long v;
-
-	must_do(&first, s_make, 1, "a value of 1");
-	step_to(s, n, false);
-	cut(s);
-	v = does(&first, s_value, 0);
-	expect(s->mark == 2 ? v == 1 : v == 0 || v == 1, "the value, at mark", v, s->mark);
-	goes_on(s);
-	if (stops)
-		expect(does(&first, s_value, 0) == 1, "the value at the end", does(&first, s_value, 0), 1);
-}
-
-static void sem_giver(struct step *s, long n)
-{
-	int r = -1;
-
-	must_do(&first, s_make, 0, "a value of 0");
-	waits(&second, s_wait);
-	step_to(s, n, false);
-	cut(s);
-	if (s->mark || does(&first, s_value, 0) > 0) {
-		is_served("who waits for a post of one that was cut");
-		goes_on(s);
-		return;
-	}
-	if (told(&second, 1, &r)) {
-		expect(r == 0, "who waits", r, 0);
-		goes_on(s);
-		return;
-	}
-	goes_on(s);
-	if (!stops)
-		must_do(&first, s_post, 0, "another posts");
-	is_served("who waits for a post of another");
-}
-
-static void one_is_given(void)
-{
-	waits(&second, s_wait);
-	must_do(&first, s_post, 0, "a post");
-}
-
-static bool second_has_it;
-
-/* He who was behind has been faster. */
-static void another_is_given(void)
-{
-	int r;
-
-	if (second_has_it || !told(&second, 0, &r))
-		return;
-	second_has_it = true;
-	expect(r == 0, "who waits", r, 0);
-	must_do(&first, s_post, 0, "a post");
-}
-
-/* The one who is woken is cut, and another waits behind it. */
-static void sem_taker(struct step *s, long n)
-{
-	int r = -1;
-
-	second_has_it = false;
-	s->still = another_is_given;
-	must_do(&first, s_make, 0, "a value of 0");
-	step_past_sleep(s);
-	step_to(s, s->at + n, false);
-	cut(s);
-	if (second_has_it || told(&second, 1, &r)) {
-		expect(second_has_it || r == 0, "who waits", r, 0);
-	} else if (does(&first, s_value, 0) > 0) {
-		is_served("who waits beside one that was woken and cut");
-	} else {
-		must_do(&first, s_post, 0, "another post");
-		is_served("who waits for another post");
-	}
-	if (!stops)
-		return;
-	kill(s->pid, SIGCONT);
-	if (!step_comes_through(s, WHILE_MS))
-		must_do(&first, s_post, 0, "a post for who was stopped");
-	expect(step_comes_through(s, LONG_MS), "who was stopped does not come through", 0, 0);
-	step_kill(s);
-}
-
 /* --- Latches --- */
 
 static long left = COUNT;
 
 static long latch_value(void)
 {
-	struct result r = actor_do(&first, l_value, 0, name_);
+	struct result r = actor_do(&first, l_value, 0, thing_name);
 
 	if (r.r)
-		give_up("%s, at %ld: a latch's count: %d", title, at_, r.r);
+		give_up("a latch's count: %d", r.r);
 	return (long)r.token;
 }
 
@@ -538,7 +289,7 @@ static void latch_last(struct step *s, long n)
 	int r = -1;
 
 	(void)n;
-	snprintf(name_, sizeof name_, "last-%u", number++);
+	snprintf(thing_name, sizeof thing_name, "last-%u", number++);
 	must_do(&first, l_open, 1, "a latch");
 	must_do(&second, l_open, 1, "a latch");
 	waits(&second, l_wait);
@@ -563,14 +314,14 @@ static void cond_works(void)
 
 	must_do(&first, c_pass, 0, "the lock is free");
 	shared->in = 0;
-	actor_send(&second, c_wait, 0, name_);
+	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_signal_one, 1, "a signal");
 	expect(told(&second, LONG_MS, &r) && r == 0, "who waits after that", r, 0);
 }
 
 static void signal_when_in(void)
 {
-	actor_send(&first, c_signal_one, 1, name_);
+	actor_send(&first, c_signal_one, 1, thing_name);
 }
 
 /* From taking the lock to giving it back. */
@@ -600,7 +351,7 @@ static void cond_signalled(struct step *s, long n)
 	shared->died_inside = false;
 	step_begin_free(s, s->how);
 	must_do(&first, c_are_in, 1, "one waits");
-	actor_send(&second, c_wait, 0, name_);
+	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_are_in, 2, "two wait");
 	step_attach(s);
 	step_past_sleep(s);
@@ -622,7 +373,7 @@ static void cond_signaller(struct step *s, long n)
 	int r = -1;
 
 	shared->in = 0;
-	actor_send(&second, c_wait, 0, name_);
+	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_are_in, 1, "one waits");
 	step_to(s, n, false);
 	cut(s);
@@ -682,24 +433,6 @@ static void ids_judge(void)
 	ok(!twice && n > 10, "of %u ids none is given out twice", n);
 }
 
-/* --- Scenes --- */
-
-enum when { KILLED = 1, STOPPED = 2 };
-
-struct scene {
-	const char *who;
-	struct stepper how;
-	void (*play)(struct step *s, long n);
-	bool begins;                     /* play() is given what has begun */
-	unsigned when;
-};
-
-static const struct scene sems[] = {
-	{ "one who takes of a free semaphore and gives back", { prepare_sem, sem_takes_and_gives, NULL }, sem_alone, true, KILLED | STOPPED },
-	{ "one who posts for another", { prepare_sem, sem_gives, NULL }, sem_giver, true, KILLED | STOPPED },
-	{ "one who is woken by a post", { prepare_sem, sem_takes, one_is_given }, sem_taker, true, KILLED | STOPPED },
-};
-
 static const struct scene latches[] = {
 	{ "one who counts a latch down", { prepare_latch, latch_counts, NULL }, latch_one, true, KILLED | STOPPED },
 	{ "the last to count it down", { prepare_latch, latch_counts, NULL }, latch_last, false, KILLED },
@@ -716,76 +449,12 @@ static const struct scene ids[] = {
 	{ "the only one who takes ids", { NULL, ids_are_opened, NULL }, ids_alone, false, KILLED },
 };
 
-/* Returns how many instructions it has been through. */
-static long play_at(const struct scene *c, long n)
-{
-	struct step s = { .how = &c->how };
-
-	at_ = n;
-	is_late = false;
-	if (c->begins)
-		step_begin(&s, &c->how);
-	c->play(&s, n);
-	return s.at;
-}
-
-static void play_again(const struct scene *c, long n)
-{
-	for (unsigned i = 0; i < TRIES; i++) {
-		play_at(c, n);
-		if (!is_late)
-			return;
-	}
-	expect(false, "late each time", 0, 0);
-}
-
-static void play(const struct scene *c, bool stopped)
-{
-	uint64_t until = now_ns() + SCENE_NS;
-	long n, places = 0;
-
-	title = c->who;
-	stops = stopped;
-	wrong = 0;
-	n = play_at(c, 1000000);
-	do {
-		play_again(c, random_below((uint32_t)n + 1));
-		places++;
-	} while (!wrong && now_ns() < until);
-	ok(wrong == 0, "%s is %s after %ld of %ld instructions", c->who, stopped ? "stopped" : "killed", places, n);
-}
-
-static void play_all(const struct scene *c, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		for (unsigned when = KILLED; when <= STOPPED; when *= 2)
-			if (c[i].when & when)
-				play(&c[i], when == STOPPED);
-}
-
-static void crew_begin(actor_fn open, uint64_t arg)
-{
-	actor_begin(&first);
-	actor_begin(&second);
-	must_do(&first, open, arg, "opened");
-	must_do(&second, open, arg, "opened");
-}
-
-static void crew_end(void)
-{
-	actor_kill(&first, SIGKILL);
-	actor_kill(&second, SIGKILL);
-}
-
 int main(void)
 {
 	harness_begin(getenv("DLOCK_CHECK_FULL") ? 400 : 100);
 	shared = shared_memory(sizeof *shared);
 	daemon_started(&daemon_);
-	crew_begin(s_open, 0);
-	play_all(sems, sizeof sems / sizeof *sems);
-	crew_end();
-	strcpy(name_, "latch");
+	strcpy(thing_name, "latch");
 	crew_begin(l_open, COUNT);
 	play_all(latches, sizeof latches / sizeof *latches);
 	crew_end();
