@@ -22,7 +22,7 @@
 
 #define LOSS_SLICE 8192                  /* names looked at in a turn of the loop: a millisecond */
 #define ROOM_MIN 64                      /* a range shorter than this costs more than a new space */
-#define ROOM_MAX ((UINT32_C(1) << 23) - 1)
+#define ROOM_MAX ((UINT32_C(1) << 22) - 1)
 
 void shm_deadline(struct shm *shm, uint64_t ns, uint64_t ticks)
 {

@@ -93,10 +93,11 @@ struct ledger_name {
 	uint32_t raised : 1;             /* the claim that has been made, or granted, is of a shorter delay: it goes back */
 	uint32_t revoked : 1;            /* another node waits for the lease; RETURNED: and it is wanted again; likewise */
 	uint32_t paged : 1;              /* it has a page in the segment for what it carries (value.c) */
+	uint32_t lost : 1;               /* what it carried is lost; and before anybody reads its page, that is put there (value.c) */
 	uint32_t shared : 1;             /* of a lock: the lease is a share; whoever writes has to ask for all of it */
 	uint32_t keeps : 1;              /* revoked: but for a share; made anew at a restart */
 	uint32_t fresh : 1;              /* shared: nobody who was woken for it may have come yet; likewise */
-	uint32_t room : 23;              /* not 0: a range has so many tokens at most (lockword.h: counts that come again) */
+	uint32_t room : 22;              /* not 0: a range has so many tokens at most (lockword.h: counts that come again) */
 	char text[LEDGER_NAME_SHORT];
 };
 

@@ -302,6 +302,7 @@ void name_opened(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
 
+	value_resume(s, slot);
 	if (n->opens++ > 0)
 		return;
 	s->n_open++;
@@ -337,8 +338,10 @@ void name_closed(struct space *s, uint32_t slot)
 		object_unused(s, slot);
 		return;
 	}
-	if (name_is_unmended(s, slot))
+	if (name_is_unmended(s, slot)) {
+		value_rest(s, slot);
 		return;
+	}
 	was = name_shut(s, slot);
 	name_let_go(s, slot, n->state == NAME_LEASED ? n->shared ? n->count : lock_range_used(was, n->count) : 0, was & LOCK_D);
 	/* NAME_RETURNED, and one that asks for more tokens: the answer comes, finds nobody, and the lease is given back then. */
@@ -611,6 +614,7 @@ void space_forget(struct space *s, uint32_t slot)
 		slot_clean(s, slot, 0);
 		word_store(&g->bias, 0);
 		value_page_drop(s, slot);
+		n->lost = 0;
 	}
 	table_drop(&s->names, slot);
 	if (text && table_in_use(&s->longs, text))

@@ -11,6 +11,8 @@
  *    that the lease has not (S8). The ledger says only whether there is a page. One that is gone is gone with its
  *    space, and all that was held there is lost.
  *  - Where there is no memory for a page, what others have left is not known on this node, and still known to them.
+ *  - Names that stay for being owner-died, after a fail-over nearly all, need no page each to know that something is lost: a bit
+ *    of the ledger says so, from the last close until the next open has put it into a page again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +59,18 @@ void value_page_drop(struct space *s, uint32_t slot)
 	page_punch(s, slot);
 }
 
+void value_rest(struct space *s, uint32_t slot)
+{
+	struct ledger_name *n = name_at(s, slot);
+	struct value_head h;
+	uint8_t bytes[VALUE_MAX];
+
+	if (!n->paged || value_read(value_page(s, slot), &h, bytes, sizeof bytes) < 0 || h.state != VALUE_LOST)
+		return;
+	FAULT_AROUND(n->lost = 1);
+	value_page_drop(s, slot);
+}
+
 /* A client that claims again and again loses: then it is unknown, and what it says next below the floor. */
 static void page_set(struct value_page *p, const struct value_head *h, const void *bytes)
 {
@@ -71,11 +85,31 @@ static void page_set(struct value_page *p, const struct value_head *h, const voi
 	}
 }
 
+/* Each one who opens comes by here before he is answered, so while the bit is set nobody has published anything that this undoes. */
+void value_resume(struct space *s, uint32_t slot)
+{
+	static const struct value_head lost = { .state = VALUE_LOST };
+	struct ledger_name *n = name_at(s, slot);
+
+	if (!n->lost)
+		return;
+	if (value_page_open(s, slot) < 0) {
+		shm_tell(s->shm, "value-lost", s, slot, 0, 0, "no memory for it");
+		return;
+	}
+	page_set(value_page(s, slot), &lost, NULL);
+	FAULT_AROUND(n->lost = 0);
+}
+
 void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, uint64_t first)
 {
 	struct value_head h = { .state = v->state, .token = v->token, .count = v->count, .len = v->len };
 
-	if (s->broken || (v->state == VALUE_NONE && !name_at(s, slot)->paged))
+	if (s->broken)
+		return;
+	if (name_at(s, slot)->lost)
+		FAULT_AROUND(name_at(s, slot)->lost = 0);
+	if (v->state == VALUE_NONE && !name_at(s, slot)->paged)
 		return;
 	if (value_page_open(s, slot) < 0) {
 		shm_tell(s->shm, "value-lost", s, slot, 0, v->token, "no memory for it");
@@ -90,8 +124,8 @@ bool value_left(const struct space *s, uint32_t slot, struct shm_value *ret, uin
 	const struct ledger_name *n = name_at(s, slot);
 	struct value_head h;
 
-	*ret = (struct shm_value){ .state = VALUE_NONE };
-	if (s->broken || !n->paged)
+	*ret = (struct shm_value){ .state = n->lost ? VALUE_LOST : VALUE_NONE };
+	if (s->broken || n->lost || !n->paged)
 		return true;
 	if (value_read(value_page(s, slot), &h, bytes, VALUE_MAX) < 0)
 		return false;

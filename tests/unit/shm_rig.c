@@ -70,7 +70,8 @@ void rig_dir_done(const char *dir)
 
 void rig_grant(struct rig *r, struct space *s, uint32_t slot)
 {
-	space_ledger_grant(s, slot, &(struct name_grant){ .first = r->next_token, .count = r->range, .number = ++r->number, .lost = r->lost });
+	space_ledger_grant(s, slot, &(struct name_grant){ .first = r->next_token, .count = r->range, .number = ++r->number, .lost = r->lost,
+							  .value.state = r->lost ? VALUE_LOST : VALUE_NONE });
 	r->next_token += r->range;
 	space_granted(s, slot, r->lost);
 }

@@ -554,6 +554,58 @@ static void long_ends_in_slices(void **state)
 	rig_done(&r);
 }
 
+static enum value_state value_of(const struct space *s, uint32_t slot)
+{
+	uint8_t bytes[VALUE_MAX];
+	struct value_head h;
+
+	assert_int_equal(value_read(value_page(s, slot), &h, bytes, sizeof bytes), 0);
+	return h.state;
+}
+
+/* After a fail-over nearly all names are such: they may not fill the disk, nor forget what they carried. */
+static void lost_and_closed(void **state)
+{
+	enum { N = 640 };
+	uint8_t bytes[VALUE_MAX];
+	struct shm_value left;
+	struct rig_client a;
+	struct space *s;
+	uint32_t slot;
+	char text[20];
+	struct rig r;
+	long blocks;
+
+	(void)state;
+	rig_open(&r);
+	r.lost = true;
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	blocks = rig_blocks(&r);
+	for (int i = 0; i < N; i++) {
+		snprintf(text, sizeof text, "%d", i);
+		slot = rig_name(&r, &a, s, text);
+		rig_want(s, slot);
+		fake_loop_advance(r.loop, 20 * NSEC_PER_MSEC);           /* bells are rationed */
+		assert_int_equal(value_of(s, slot), VALUE_LOST);
+		assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
+		assert_true(value_left(s, slot, &left, bytes));
+		assert_int_equal(left.state, VALUE_LOST);
+	}
+	rig_turn(&r);
+	assert_int_equal(s->names.n, N);         /* they stay, for whoever wants to know that an owner died ... */
+	assert_true(rig_blocks(&r) - blocks < N * 2);    /* ... and have a kilobyte each at most */
+	rig_client_end(&r, &a);
+	rig_stop(&r);
+	assert_int_equal(rig_adopt(&r), 0);
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	slot = rig_name(&r, &a, s, "7");
+	assert_int_equal(value_of(s, slot), VALUE_LOST);
+	rig_client_end(&r, &a);
+	rig_done(&r);
+}
+
 static void dies_while_leaving(void **state)
 {
 	enum { N = 5000 };
@@ -595,6 +647,7 @@ int main(void)
 		STORY(slot_again, "a slot that is used again starts closed, whatever was scribbled there"),
 		STORY(close_races_the_answer, "a name that is closed while the core is asked is given back with the answer"),
 		{ "where memory is full an open fails with ENOSPC, and nothing leaks", full, NULL, NULL, &small },
+		STORY(lost_and_closed, "whose value is lost, and whom nobody has open, needs no page to know it"),
 		STORY(broken, "a broken space is replaced; what was leased starts as owner-died; others notice nothing"),
 		STORY(cut, "a segment that is truncated or enlarged is noticed, survived and replaced"),
 		STORY(broken_often, "who breaks its space again and again has to wait, and holds up nobody else"),
