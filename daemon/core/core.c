@@ -451,16 +451,17 @@ void core_stats(const struct core *c, struct core_stats *ret)
 	ret->odd = c->cluster.odd.members + c->cluster.odd.beats;
 	ret->left_out = c->cluster.odd.left_out;
 	ret->silent = c->cluster.on ? coord_silent(c) : 0;
-	ret->opening = c->cluster.on ? (unsigned)__builtin_popcountll(c->master.opening) : 0;
 	for (unsigned i = 0; c->cluster.map.serial && i < CORE_SHARDS; i++) {
 		uint64_t master = c->cluster.map.map.shard[i].master.session;
 		const struct peer *p = peers_find((struct peers *)&c->peers, master);
 
 		ret->orphans += !p || !p->listed;
 	}
-	for (unsigned i = 0; c->cluster.on && i < CORE_SHARDS; i++)
+	for (unsigned i = 0; c->cluster.on && i < CORE_SHARDS; i++) {
+		ret->opening += (c->master.opening & shard_bit(i)) != 0;
 		if (c->master.open & shard_bit(i) && c->master.shard[i].epoch > ret->epoch)
 			ret->epoch = c->master.shard[i].epoch;
+	}
 	if (!c->cluster.on && !c->reign.begun)
 		ret->epoch = 0;
 }
