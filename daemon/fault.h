@@ -24,4 +24,12 @@ static inline void fault_point(void)
 		fault_point();                                                                 \
 	} while (0)
 
+/* Likewise a compare-and-swap: *old is what was there. */
+#define FAULT_CAS(p, old, new, order, order_else)                                              \
+	({                                                                                     \
+		bool done_;                                                                    \
+		FAULT_AROUND(done_ = __atomic_compare_exchange_n((p), (old), (new), false, (order), (order_else))); \
+		done_;                                                                         \
+	})
+
 #endif

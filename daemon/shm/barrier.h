@@ -13,13 +13,7 @@
 #define BARRIER_OPS
 #define BARRIER_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define BARRIER_STORE(p, v) FAULT_AROUND(__atomic_store_n((p), (v), __ATOMIC_RELEASE))
-#define BARRIER_CAS(p, old, new)                                                               \
-	({                                                                                     \
-		fault_point();                                                                 \
-		bool done_ = __atomic_compare_exchange_n((p), (old), (new), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE); \
-		fault_point();                                                                 \
-		done_;                                                                         \
-	})
+#define BARRIER_CAS(p, old, new) FAULT_CAS(p, old, new, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 #define BARRIER_WAKE(p)                                                                        \
 	do {                                                                                   \
 		futex_wake_class((uint32_t *)(p), INT_MAX, FUTEX_BITSET_MATCH_ANY);            \

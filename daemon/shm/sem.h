@@ -26,14 +26,7 @@
 #define SEM_OPS
 #define SEM_LOAD(p, order) __atomic_load_n((p), (order))
 #define SEM_STORE(p, v, order) FAULT_AROUND(__atomic_store_n((p), (v), (order)))
-#define SEM_CAS(p, old, new, order)                                                            \
-	({                                                                                     \
-		fault_point();                                                                 \
-		bool done_ = __atomic_compare_exchange_n((p), (old), (new), false, (order),    \
-							 __ATOMIC_RELAXED);                    \
-		fault_point();                                                                 \
-		done_;                                                                         \
-	})
+#define SEM_CAS(p, old, new, order) FAULT_CAS(p, old, new, order, __ATOMIC_RELAXED)
 #endif
 #include "../../include/proto/semword.h"
 

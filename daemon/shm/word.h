@@ -12,14 +12,7 @@
 #define LOCK_OPS
 #include "../../include/proto/ranked.h"
 #define LOCK_LOAD(p) __atomic_load_n((p), __ATOMIC_RELAXED)
-#define LOCK_CAS(p, old, new, order)                                                           \
-	({                                                                                     \
-		fault_point();                                                                 \
-		bool done_ = __atomic_compare_exchange_n((p), (old), (new), false, (order),    \
-							 __ATOMIC_RELAXED);                    \
-		fault_point();                                                                 \
-		done_;                                                                         \
-	})
+#define LOCK_CAS(p, old, new, order) FAULT_CAS(p, old, new, order, __ATOMIC_RELAXED)
 #define LOCK_WAKE(p, n, class)                                                                 \
 	({                                                                                     \
 		int woken_ = futex_wake_class(lock_futex(p), (n), (class));                    \
