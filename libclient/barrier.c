@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <stdlib.h>
 
 #include "deadline.h"
 #include "object.h"
@@ -369,21 +368,11 @@ static void barrier_wake(struct dlock *l)
 static int barrier_open(struct dlock_barrier **ret, const char *name, uint32_t parties, const struct dlock_attr *attr,
 			enum kind kind)
 {
-	int saved = errno, r;
-	struct dlock_barrier *x = aligned_alloc(_Alignof(struct dlock_barrier), sizeof *x);
+	void *x;
+	int r = handle_open(&x, sizeof(struct dlock_barrier), name, attr, kind, parties, barrier_wake);
 
-	errno = saved;
-	if (!x)
-		return ENOMEM;
-	x->far = NULL;
-	r = handle_open(&x->h, name, attr, kind, parties);
-	if (r == 0) {
-		x->h.wake = barrier_wake;
+	if (r == 0)
 		*ret = x;
-	} else {
-		free(x);
-	}
-	errno = saved;
 	return r;
 }
 
@@ -396,22 +385,16 @@ int dlock_barrier_open(dlock_barrier_t **ret, const char *name, unsigned parties
 
 int dlock_barrier_close(dlock_barrier_t *b)
 {
-	int saved = errno, r = 0;
-
 	if (!b)
 		return 0;
 	if (b->far) {
-		r = handle_close(&b->far->h);
+		int r = handle_close(&b->far->h);
+
 		if (r)
 			return r;
-		free(b->far);
 		b->far = NULL;
 	}
-	r = handle_close(&b->h);
-	if (r == 0)
-		free(b);
-	errno = saved;
-	return r;
+	return handle_close(&b->h);
 }
 
 int dlock_barrier_wait(dlock_barrier_t *b)

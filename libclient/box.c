@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 
 #include "conn.h"
 #include "deadline.h"
@@ -191,36 +190,4 @@ void box_wake(struct dlock *l)
 {
 	for (struct binding *b = l->bindings; b; b = b->older)
 		wake_at(b);
-}
-
-int box_open(void **ret, size_t size, const char *name, const struct dlock_attr *attr, enum kind kind)
-{
-	int saved = errno, r;
-	struct dlock *l;
-
-	if (!ret)
-		return EINVAL;
-	l = aligned_alloc(_Alignof(struct dlock), (size + _Alignof(struct dlock) - 1) / _Alignof(struct dlock) * _Alignof(struct dlock));
-	errno = saved;
-	if (!l)
-		return ENOMEM;
-	r = handle_open(l, name, attr, kind, 0);
-	if (r) {
-		free(l);
-		errno = saved;
-		return r;
-	}
-	l->wake = box_wake;
-	*ret = l;
-	return 0;
-}
-
-int box_close(struct dlock *l)
-{
-	int saved = errno, r = l ? handle_close(l) : 0;
-
-	if (r == 0)
-		free(l);
-	errno = saved;
-	return r;
 }

@@ -38,8 +38,4 @@ int box_sleep(struct dlock *l, struct binding *b, uint64_t *word, uint64_t seen,
 
 void box_wake(struct dlock *l);          /* struct dlock, wake */
 
-/* A handle of that kind: its memory, opened. Positive errors. */
-int box_open(void **ret, size_t size, const char *name, const struct dlock_attr *attr, enum kind kind);
-int box_close(struct dlock *l);          /* NULL is allowed. EBUSY */
-
 #endif

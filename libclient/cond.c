@@ -15,7 +15,7 @@ struct dlock_cond {
 int dlock_cond_open(dlock_cond_t **ret, const char *name, const dlock_attr_t *attr)
 {
 	void *c;
-	int r = ret ? box_open(&c, sizeof(struct dlock_cond), name, attr, KIND_COND) : EINVAL;
+	int r = ret ? handle_open(&c, sizeof(struct dlock_cond), name, attr, KIND_COND, 0, box_wake) : EINVAL;
 
 	if (r == 0)
 		*ret = c;
@@ -24,7 +24,7 @@ int dlock_cond_open(dlock_cond_t **ret, const char *name, const dlock_attr_t *at
 
 int dlock_cond_close(dlock_cond_t *c)
 {
-	return box_close(c ? &c->h : NULL);
+	return handle_close(c ? &c->h : NULL);
 }
 
 /* --- Signals --- */

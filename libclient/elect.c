@@ -8,7 +8,6 @@
  * Nobody believes the page after the deadline: then other nodes may have another leader already.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "conn.h"
 #include "deadline.h"
@@ -27,37 +26,23 @@ struct dlock_elect {
 int dlock_elect_open(dlock_elect_t **ret, const char *name, const dlock_attr_t *attr)
 {
 	struct dlock_attr a = ATTR_DEFAULT;
-	int saved = errno, r;
-	dlock_elect_t *e;
+	void *e;
+	int r;
 
 	if (!ret)
 		return EINVAL;
 	if (attr)
 		a = *attr;
 	a.robust = a.recursive = false;
-	e = aligned_alloc(_Alignof(dlock_elect_t), sizeof *e);
-	errno = saved;
-	if (!e)
-		return ENOMEM;
-	r = handle_open(&e->h, name, &a, KIND_ELECT, 0);
-	if (r == 0) {
-		e->count = 0;
+	r = handle_open(&e, sizeof(dlock_elect_t), name, &a, KIND_ELECT, 0, NULL);
+	if (r == 0)
 		*ret = e;
-	} else {
-		free(e);
-	}
-	errno = saved;
 	return r;
 }
 
 int dlock_elect_close(dlock_elect_t *e)
 {
-	int saved = errno, r = e ? handle_close(&e->h) : 0;
-
-	if (r == 0)
-		free(e);
-	errno = saved;
-	return r;
+	return handle_close(e ? &e->h : NULL);
 }
 
 /* --- leading --- */

@@ -2,6 +2,7 @@
 /* Handles: their opening and closing, and what becomes of them when a thread or the process changes. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conn.h"
 #include "handle.h"
@@ -30,44 +31,53 @@ static int handle_attach(struct dlock *l, const char *name)
 	return r;
 }
 
-int handle_open(struct dlock *l, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg)
+/* *l is zeroed. */
+static int handle_begin(struct dlock *l, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg)
 {
-	int saved = errno, r;
+	static const struct dlock_attr plain = ATTR_DEFAULT;
 	uint32_t serial;
+	int r = thread_register(&serial);
 
-	r = thread_register(&serial);
-	if (r < 0) {
-		errno = saved;
+	if (r < 0)
 		return -r;
-	}
-	*l = (struct dlock){ .attr = ATTR_DEFAULT, .kind = kind, .arg = arg, .hint.fd = -1 };
-	if (attr)
-		l->attr = *attr;
+	l->attr = attr ? *attr : plain;
+	l->kind = kind;
+	l->arg = arg;
+	l->hint.fd = -1;
 	binding_close(l);
 	do {
 		r = handle_attach(l, name);
 	} while (r == -ENOTCONN && l->attr.wait_daemon && limit_nap(&limit_none, RETRY_NS) == 0);
-	errno = saved;
 	return -r;
+}
+
+int handle_open(void **ret, size_t size, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg,
+		void (*wake)(struct dlock *))
+{
+	int saved = errno, r = ENOMEM;
+	struct dlock *l = aligned_alloc(_Alignof(struct dlock), size);
+
+	if (l) {
+		memset(l, 0, size);
+		r = handle_begin(l, name, attr, kind, arg);
+	}
+	if (r == 0) {
+		l->wake = wake;
+		*ret = l;
+	} else {
+		free(l);
+	}
+	errno = saved;
+	return r;
 }
 
 int dlock_open(dlock_t **ret, const char *name, const dlock_attr_t *attr)
 {
-	int saved = errno, r;
-	struct dlock *l;
+	void *l;
+	int r = ret ? handle_open(&l, sizeof(struct dlock), name, attr, KIND_LOCK, 0, NULL) : EINVAL;
 
-	if (!ret)
-		return EINVAL;
-	l = aligned_alloc(_Alignof(struct dlock), sizeof *l);
-	errno = saved;
-	if (!l)
-		return ENOMEM;
-	r = handle_open(l, name, attr, KIND_LOCK, 0);
 	if (r == 0)
 		*ret = l;
-	else
-		free(l);
-	errno = saved;
 	return r;
 }
 
@@ -100,29 +110,30 @@ int handle_close(struct dlock *l)
 	int saved = errno;
 	uint32_t serial;
 
-	if (thread_register(&serial) < 0)
+	if (!l)
+		return 0;
+	if (thread_register(&serial) < 0) {
+		errno = saved;
 		return ENOMEM;
+	}
 	attach_lock(&limit_none);
 	if (handle_busy(l) || handle_held_shared(l)) {
 		attach_unlock();
+		errno = saved;
 		return EBUSY;
 	}
 	hint_done(l);
 	soon_closes(l);
 	name_leave(l);
 	attach_unlock();
+	free(l);
 	errno = saved;
 	return 0;
 }
 
 int dlock_close(dlock_t *l)
 {
-	int saved = errno, r = l ? handle_close(l) : 0;
-
-	if (r == 0)
-		free(l);
-	errno = saved;
-	return r;
+	return handle_close(l);
 }
 
 const char *dlock_name(const dlock_t *l)

@@ -204,9 +204,13 @@ struct binding *binding_of(const struct dlock *l, uint32_t holder);      /* NULL
 
 /* --- handle.c --- */
 
-/* *l is filled; it is the first member of what its caller has allocated, aligned as it. Positive errors, as dlock_open(). */
-int handle_open(struct dlock *l, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg);
-int handle_close(struct dlock *l);       /* EBUSY: it holds or waits; else its memory is the caller's again */
+/*
+ * *ret: a handle of `size` bytes, a multiple of struct dlock's alignment; its first member is a struct dlock, the others are 0.
+ * wake: as in struct dlock. Positive errors, as dlock_open(); errno stays.
+ */
+int handle_open(void **ret, size_t size, const char *name, const struct dlock_attr *attr, enum kind kind, uint32_t arg,
+		void (*wake)(struct dlock *));
+int handle_close(struct dlock *l);       /* NULL is allowed. EBUSY: it holds or waits; else it is freed. errno stays */
 
 void handles_child(void);                /* after a fork: nothing is held, nothing is bound */
 void handles_lost(void);                 /* the daemon counts this process as new. Under lib */

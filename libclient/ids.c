@@ -161,14 +161,13 @@ __attribute__((noinline)) static int call(struct dlock_id *g, uint64_t *ret)
 int dlock_id_open(dlock_id_t **ret, const char *name, const dlock_attr_t *attr)
 {
 	void *g;
-	int r = ret ? box_open(&g, sizeof(struct dlock_id), name, attr, KIND_ID) : EINVAL;
+	int r = ret ? handle_open(&g, sizeof(struct dlock_id), name, attr, KIND_ID, 0, box_wake) : EINVAL;
 
 	if (r)
 		return r;
-	((struct dlock_id *)g)->ticks = ((struct dlock_id *)g)->ms = 0;
 	r = call(g, NULL);
 	if (r)
-		box_close(g);
+		handle_close(g);
 	else
 		*ret = g;
 	return r;
@@ -176,7 +175,7 @@ int dlock_id_open(dlock_id_t **ret, const char *name, const dlock_attr_t *attr)
 
 int dlock_id_close(dlock_id_t *g)
 {
-	return box_close(g ? &g->h : NULL);
+	return handle_close(g ? &g->h : NULL);
 }
 
 int dlock_id_worker(dlock_id_t *g, unsigned *ret)

@@ -29,13 +29,13 @@ int dlock_latch_open(dlock_latch_t **ret, const char *name, unsigned count, cons
 {
 	struct box_request rq = { .op = SMALL_OPEN, .arg = count };
 	void *c;
-	int r = ret ? box_open(&c, sizeof(struct dlock_latch), name, attr, KIND_LATCH) : EINVAL;
+	int r = ret ? handle_open(&c, sizeof(struct dlock_latch), name, attr, KIND_LATCH, 0, box_wake) : EINVAL;
 
 	if (r)
 		return r;
 	r = call(c, &rq);
 	if (r)
-		box_close(c);
+		handle_close(c);
 	else
 		*ret = c;
 	return r;
@@ -43,7 +43,7 @@ int dlock_latch_open(dlock_latch_t **ret, const char *name, unsigned count, cons
 
 int dlock_latch_close(dlock_latch_t *c)
 {
-	return box_close(c ? &c->h : NULL);
+	return handle_close(c ? &c->h : NULL);
 }
 
 int dlock_latch_countdown(dlock_latch_t *c, unsigned n)
@@ -67,12 +67,12 @@ int dlock_latch_unlink(const char *name)
 {
 	struct box_request rq = { .op = SMALL_UNLINK };
 	void *c;
-	int r = box_open(&c, sizeof(struct dlock_latch), name, NULL, KIND_LATCH);
+	int r = handle_open(&c, sizeof(struct dlock_latch), name, NULL, KIND_LATCH, 0, box_wake);
 
 	if (r)
 		return r;
 	r = call(c, &rq);
-	box_close(c);
+	handle_close(c);
 	return r;
 }
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 
 #include "deadline.h"
 #include "proto/futex.h"
@@ -164,22 +163,17 @@ void pool_wake(struct dlock *l)
 
 int pool_open(struct dlock_sem **ret, const char *name, const struct dlock_attr *attr, enum pool_box how, uint32_t value)
 {
-	dlock_sem_t *s = aligned_alloc(_Alignof(dlock_sem_t), sizeof *s);
 	uint32_t unused;
-	int r;
+	dlock_sem_t *s;
+	void *opened;
+	int r = handle_open(&opened, sizeof *s, name, attr, KIND_POOL, 0, pool_wake);
 
-	if (!s)
-		return ENOMEM;
-	r = handle_open(&s->h, name, attr, KIND_POOL, 0);
-	if (r) {
-		free(s);
+	if (r)
 		return r;
-	}
-	s->h.wake = pool_wake;
+	s = opened;
 	r = -sem_box_ask(&s->h, (enum sem_box)how, value, &unused);
 	if (r || how == POOL_BOX_UNLINK) {
 		handle_close(&s->h);
-		free(s);
 		return r;
 	}
 	*ret = s;

@@ -6,7 +6,6 @@
 #include "sem.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/single_threaded.h>
 
 #include "attr.h"
@@ -168,7 +167,7 @@ int dlock_sem_timedwait(dlock_sem_t *s, const struct timespec *abs)
 int dlock_sem_open(dlock_sem_t **ret, const char *name, unsigned permits, const dlock_attr_t *attr)
 {
 	int saved = errno, r;
-	dlock_sem_t *s;
+	void *s;
 
 	if (!ret || (!permits_valid(permits) && !(attr && attr->free && !permits)))
 		return EINVAL;
@@ -177,18 +176,9 @@ int dlock_sem_open(dlock_sem_t **ret, const char *name, unsigned permits, const 
 		errno = saved;
 		return r;
 	}
-	s = aligned_alloc(_Alignof(dlock_sem_t), sizeof *s);
-	errno = saved;
-	if (!s)
-		return ENOMEM;
-	r = handle_open(&s->h, name, attr, KIND_SEM, permits);
-	if (r == 0) {
-		s->h.wake = sem_wake;
+	r = handle_open(&s, sizeof(dlock_sem_t), name, attr, KIND_SEM, permits, sem_wake);
+	if (r == 0)
 		*ret = s;
-	} else {
-		free(s);
-	}
-	errno = saved;
 	return r;
 }
 
@@ -213,15 +203,11 @@ static bool close_gives_up(dlock_sem_t *s)
 
 int dlock_sem_close(dlock_sem_t *s)
 {
-	int saved = errno, r;
+	int saved = errno;
+	bool gives_up = s && s->h.kind == KIND_SEM && close_gives_up(s);
 
-	if (!s)
-		return 0;
-	r = s->h.kind == KIND_SEM && close_gives_up(s) ? EBUSY : handle_close(&s->h);
-	if (r == 0)
-		free(s);
 	errno = saved;
-	return r;
+	return gives_up ? EBUSY : handle_close(s ? &s->h : NULL);
 }
 
 int dlock_sem_unlink(const char *name)
