@@ -23,12 +23,12 @@ bool open_mourned(const struct ledger_open *o)
 	return o->delay & UNTIL;
 }
 
-/* How long it still goes on, in ms. */
+/* How long it still goes on, in ms. What is more than any delay can be, is over; the longest was rounded up. */
 static uint32_t mourn_left(const struct shm *shm, const struct ledger_open *o)
 {
 	uint32_t left = (o->delay - (uint32_t)(loop_now(shm->loop) / NSEC_PER_MSEC)) & (UNTIL - 1);
 
-	return left <= LEDGER_DELAY_MAX ? left : 0;
+	return left <= LEDGER_DELAY_MAX + 1 ? left : 0;
 }
 
 static void mourn_arm(struct shm *shm, uint32_t left)

@@ -85,6 +85,25 @@ static void mourned(void **state)
 	scene_done(&x);
 }
 
+/* The longest is observed as well, to its end. */
+static void mourned_for_longest(void **state)
+{
+	struct scene x;
+
+	(void)state;
+	scene_open(&x, LEDGER_DELAY_MAX, false);
+	take(&x, &x.a);
+	rig_client_end(&x.r, &x.a);
+	rig_turn(&x.r);
+	assert_in_range(delay_left(x.s, x.slot), LEDGER_DELAY_MAX - TURNS, LEDGER_DELAY_MAX + 1);
+	fake_loop_advance(x.r.loop, (LEDGER_DELAY_MAX - TURNS) * NSEC_PER_MSEC);
+	assert_false(rig_take(x.s, x.slot, &x.b));
+	fake_loop_advance(x.r.loop, (TURNS + 2) * NSEC_PER_MSEC);
+	take(&x, &x.b);
+	x.a = rig_client(&x.r);
+	scene_done(&x);
+}
+
 /* Others who ask for it back, or try, are told what they are of a lock that is held. */
 static void mourned_among_others(void **state)
 {
@@ -286,6 +305,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(mourned, "the word of a holder that has died stays its own until the delay is over"),
+		STORY(mourned_for_longest, "and the longest that one may ask for is one too"),
 		STORY(mourned_among_others, "and so long the lease is not given back to other nodes"),
 		STORY(nobody_to_mourn, "who has asked for no delay, or does not hold, is not mourned"),
 		STORY(mourned_over_a_lapse, "what is mourned is lost with the lease, and frees nobody else's hold"),
