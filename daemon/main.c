@@ -166,13 +166,30 @@ static int open_sockets(const struct config *c, int *ret_attach, int *ret_query)
 
 /* --- running --- */
 
+/* Holders have time to let go, and the store to answer. */
+static void tell_leaving(const char *why)
+{
+	sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu\nSTATUS=leaving the cluster%s",
+		   (unsigned long long)(node_leave_span(&node) / NSEC_PER_USEC), why);
+}
+
 static void on_term(void *arg, int signo)
 {
+	static bool told;
+	bool leaving = node.cluster.leaving && !told;
+
 	(void)arg;
 	(void)signo;
+	told = true;
+	/* "dlock node leave", then "systemctl disable --now": what was begun is finished. Whoever cannot wait says so again. */
+	if (leaving) {
+		tell_leaving("");
+		log_info("stopping as soon as this node has left the cluster");
+		return;
+	}
 	/* After a reboot nobody could go on with the session: then the others need not wait for its end. */
 	if (node.cluster.on && !node.cluster.stopping && system_goes_down() && node_leave(&node) == 0) {
-		sd_notify(0, "STOPPING=1\nSTATUS=leaving the cluster: the system goes down");
+		tell_leaving(": the system goes down");
 		return;
 	}
 	node.state = "stopping";

@@ -349,6 +349,11 @@ void node_stop(struct node *n)
 	node_give(n, (struct node_event){ .kind = CORE_EV_DRAIN });
 }
 
+nsec_t node_leave_span(const struct node *n)
+{
+	return 2 * n->cluster.conf.ttl + LEAVE_SPAN;
+}
+
 int node_leave(struct node *n)
 {
 	struct node_cluster *c = &n->cluster;
@@ -360,7 +365,7 @@ int node_leave(struct node *n)
 	c->leaving = c->stopping = true;
 	n->state = "stopping";
 	log_info("leaving the cluster");
-	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + 2 * c->conf.ttl + LEAVE_SPAN);
+	loop_timer_set(n->loop, &c->stop_timer, loop_now(n->loop) + node_leave_span(n));
 	node_give(n, (struct node_event){ .kind = CORE_EV_LEAVE });
 	return 0;
 }

@@ -237,6 +237,7 @@ void cluster_links_event(struct node *n, const struct links_event *ev);
 int cluster_note(struct node *n, uint64_t deadline);      /* session and deadline, into the ledger */
 void node_stop(struct node *n);          /* in good order: shards first. A second time: at once */
 int node_leave(struct node *n);          /* and the session last. -ENOTSUP: alone */
+nsec_t node_leave_span(const struct node *n);    /* at most until the loop stops after it */
 void node_sleep(struct node *n, bool announced);          /* system.h */
 int node_drain(struct node *n, bool on); /* -ENOTSUP */
 

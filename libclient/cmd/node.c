@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sysexits.h>
 
 #include <json-c/json.h>
@@ -14,16 +16,17 @@ static const char help[] =
 "             stays held. Before a long stop, or while the machine is not to be relied upon\n"
 "  undrain    it may master again\n"
 "  leave      drains, gives up at once what is held on this node (holders are told ESTALE, dlock run ends what it\n"
-"             runs), ends the session and stops the daemon. Others need not wait until the session's time is over\n\n"
+"             runs), ends the session and stops the daemon. Others need not wait until the session's time is over.\n"
+"             Returns when the daemon has ended\n\n"
 "For root and the user that the daemon runs as. A node that is alone has nothing to hand over.\n";
 
 static const struct action {
 	const char *name, *method;
-	bool off;
+	bool off, ends;          /* ends: and the daemon with it */
 } actions[] = {
-	{ "drain", "io.dlock.Drain", false },
-	{ "undrain", "io.dlock.Drain", true },
-	{ "leave", "io.dlock.Leave", false },
+	{ "drain", "io.dlock.Drain", false, false },
+	{ "undrain", "io.dlock.Drain", true, false },
+	{ "leave", "io.dlock.Leave", false, true },
 };
 
 static const struct action *action_find(const char *name)
@@ -34,18 +37,37 @@ static const struct action *action_find(const char *name)
 	return NULL;
 }
 
+/* A daemon that has said yes goes on by itself; what it has open ends with it. */
+static void daemon_await_end(const struct client *c)
+{
+	char byte;
+	ssize_t n;
+
+	do
+		n = recv(c->fd, &byte, 1, 0);
+	while (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
+}
+
 static int node_call(const struct action *a)
 {
 	struct json_object *parameters = NULL, *answer;
-	int r;
+	struct client c;
+	int r = client_open(&c);
 
-	if (a->off) {
+	if (r == 0 && a->off) {
 		parameters = json_object_new_object();
 		json_object_object_add(parameters, "off", json_object_new_boolean(true));
 	}
-	r = client_ask(a->method, parameters, &answer);
 	if (r == 0)
+		r = client_call(&c, a->method, parameters, false);
+	if (r == 0)
+		r = client_answer(&c, &answer, NULL);
+	if (r == 0) {
 		json_object_put(answer);
+		if (a->ends)
+			daemon_await_end(&c);
+	}
+	client_close(&c);
 	return r;
 }
 

@@ -163,7 +163,8 @@ start 4
 start 3
 until_true 20 said 4 'in the cluster' && ! said 4 'the session goes on' && said 3 'the session goes on' && until_true 20 four
 ok $? "a copy of a node's directory is another node; the first goes on with its session"
-on 4 node leave
+on 4 node leave && said 4 'this node has left the cluster'
+ok $? "who tells a node to leave hears of it when it has"
 wait "${daemon[4]}"
 unset 'daemon[4]'
 until_true 20 all_there 1
@@ -241,11 +242,15 @@ ok $? "... and dlock watch says what happened"
 
 until_true 30 all_there 2
 holder 2 left "$dir/m"
-on 2 node leave
+on 2 node leave &
+leaves=$!
+until_true 10 said 2 'leaving the cluster'
+kill -TERM "${daemon[2]}"                # as "systemctl disable --now" in the next line
 wait "${daemon[2]}"
 code=$?
+wait $leaves
 taker 1 left "$dir/o" && margin "$dir/m" "$dir/o" && [ $code = 80 ]
-ok $? "a node leaves: what it held goes to others without waiting for its time to be over (exit code $code)"
+ok $? "a node leaves, though told to stop meanwhile: what it held goes to others without waiting for its time to be over (exit code $code)"
 ! sed -n '/leaving the cluster/,$p' "$dir/2/log" | grep 'error:'
 ok $? "... and its log calls nothing of that an error"
 
