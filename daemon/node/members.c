@@ -8,19 +8,6 @@
 #include "../net/net.h"
 #include "node.h"
 
-const char *node_peer_name(const struct node *n, uint64_t session)
-{
-	static char text[CORE_NODE_NAME_MAX + 32];
-	struct core_member m;
-	unsigned at = 0;
-
-	snprintf(text, sizeof text, "session %016llx", (unsigned long long)session);
-	while (core_member_next(n->core, &at, &m))
-		if (m.session == session && m.name[0])
-			snprintf(text, sizeof text, "%s", m.name);
-	return text;
-}
-
 /* What was copied from node to node and should not have been. Both alike: an earlier session of this node. */
 void member_copies(const struct node *n, const char *its_name, const char *its_address)
 {
@@ -48,6 +35,28 @@ static void on_peer(void *arg, const struct net_peer_info *p)
 		s->peer = *p;
 		s->found = true;
 	}
+}
+
+/* Who has just connected has said how it is called, and may not be listed here yet. */
+const char *node_peer_name(const struct node *n, uint64_t session)
+{
+	static char text[CORE_NODE_NAME_MAX + 32];
+	struct search s = { .session = session };
+	struct core_member m;
+	unsigned at = 0;
+
+	while (core_member_next(n->core, &at, &m))
+		if (m.session == session && m.name[0]) {
+			snprintf(text, sizeof text, "%s", m.name);
+			return text;
+		}
+	if (n->cluster.net)
+		net_each(n->cluster.net, on_peer, &s);
+	if (s.found && s.peer.node[0])
+		snprintf(text, sizeof text, "%s", s.peer.node);
+	else
+		snprintf(text, sizeof text, "session %016llx", (unsigned long long)session);
+	return text;
 }
 
 static void member_reach(const struct node *n, const struct core_member *m, struct query_member *ret)
