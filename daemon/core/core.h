@@ -287,7 +287,7 @@ struct core_event {
 	X(LINK)           /* keep a connection to that session from now on; again: its address is another */ \
 	X(UNLINK)         /* that session has ended */                                         \
 	X(RELAYED)        /* for the log: it is reached through the session `via` until there is a connection */ \
-	X(COMPLAINT)      /* for the log: it is in the way of what we master, and not reached: the store says so now */ \
+	X(COMPLAINT)      /* for the log: it is in the way of what we master, and not reached: the store is told */ \
 	X(ENDED)          /* for the log: this node has ended that session, whose beat had stood for ttl. Name and address may be "" */ \
 	X(ODD)            /* for the log: what lies in the store is not what it should be; or is again */ \
 	X(CUT_OFF)        /* for the log: that master complains of us, and we do not reach it. This session ends: a DEADLINE follows */ \

@@ -160,7 +160,7 @@ static void act_reach(struct node *n, const struct core_action *a)
 	if (a->kind == CORE_ACT_RELAYED) {
 		snprintf(text, sizeof text, "no connection to %s; it is reached through another node", who);
 	} else if (a->kind == CORE_ACT_COMPLAINT) {
-		snprintf(text, sizeof text, "%s is in the way of others and not reached by anybody; the store says so now", who);
+		snprintf(text, sizeof text, "%s is in the way of others and not reached by anybody; the store is told", who);
 		level = LOG_LEVEL_INFO;          /* it may be that it is just being started anew */
 	} else {
 		snprintf(text, sizeof text, "%s complains that this node is not reached, and it is right: this session ends", who);
