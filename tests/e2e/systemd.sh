@@ -42,6 +42,8 @@ try systemctl enable --now dlockd.service && try systemctl is-active dlockd.serv
 ok $? 'systemctl enable --now starts the service with its socket'
 [[ $(property dlockd StatusText) = running:* ]] && [ "$(property dlockd Type)" = notify ]
 ok $? 'the daemon says that it is ready, and what it does'
+[[ " $(property dlockd After) " = *' dbus.service '* && " $(property dlockd After) " = *' network.target '* ]]
+ok $? 'bus and network are there until it has ended, so that it can leave a cluster when the system goes down'
 pid=$(main_pid)
 try cat "/proc/$pid/status" && says '^Uid:.[1-9]' && says '^CapPrm:.0000000000000020$' && says '^NoNewPrivs:.1$' && says '^Seccomp:.2$'
 ok $? 'it runs as a user of its own, with CAP_KILL and no other capability, in a sandbox'
