@@ -240,7 +240,7 @@ void line_fail(struct line *l, bool quiet, const char *format, ...)
 	va_end(ap);
 	address_format(&l->wire->remote, text);
 	if (!was_up && !dialled && !quiet)
-		net_say_rationed(n, LOG_LEVEL_WARNING, "connection from %s refused: %s", text, why);
+		net_say_refused(n, text, why);
 	if (!was_up && !dialled)
 		n->stats.refused++;
 	if (was_up) {

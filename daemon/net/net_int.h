@@ -85,6 +85,16 @@ struct ration {
 	nsec_t since;
 };
 
+/* A refusal that goes on is told of once, then every ten minutes. Forgotten ones are told of again. */
+#define SAY_AGAIN (600 * NSEC_PER_SEC)
+#define REFUSALS_KEPT 32
+
+struct refusal {
+	uint64_t what;                   /* of whom, and why: a hash */
+	unsigned times;                  /* since it was said */
+	nsec_t said;                     /* 0: none */
+};
+
 struct net {
 	struct loop *loop;
 	struct net_ops ops;
@@ -109,6 +119,7 @@ struct net {
 	struct loop_timer tick;
 	nsec_t tick_due, beat_due;
 	struct ration strangers_said, peers_said;
+	struct refusal refusals[REFUSALS_KEPT];
 	unsigned dials;                  /* lines that we dial and that are not up */
 	struct net_stats stats;
 };
@@ -117,6 +128,7 @@ struct net {
 void net_say(struct net *n, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* What strangers can cause. */
 void net_say_rationed(struct net *n, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void net_say_refused(struct net *n, const char *from, const char *why);  /* from: with its port, which does not matter */
 bool net_say_peers(struct net *n);       /* may one more line be said about nodes that are not reached? */
 uint64_t net_random(struct net *n);
 void net_tick_set(struct net *n);

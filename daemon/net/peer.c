@@ -13,7 +13,6 @@
 
 #define BACKOFF_MIN (50 * NSEC_PER_MSEC)
 #define SECOND_WAITS (200 * NSEC_PER_MSEC)
-#define SAY_AGAIN (600 * NSEC_PER_SEC)
 
 static struct peer **bucket(const struct net *n, uint64_t session)
 {

@@ -97,12 +97,18 @@ const char *side_address(const struct side *s)
 	return net_listen_address(s->net, 0);
 }
 
+unsigned side_says(const struct side *s, const char *text)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->log_n; i++)
+		n += strstr(s->log[i], text) != NULL;
+	return n;
+}
+
 bool side_said(const struct side *s, const char *text)
 {
-	for (unsigned i = 0; i < s->log_n; i++)
-		if (strstr(s->log[i], text))
-			return true;
-	return false;
+	return side_says(s, text) > 0;
 }
 
 void side_show_log(const struct side *s)

@@ -42,6 +42,7 @@ void side_session(struct side *s, uint64_t session, uint32_t incarnation);
 void side_close(struct side *s);
 const char *side_address(const struct side *s);
 bool side_said(const struct side *s, const char *text);
+unsigned side_says(const struct side *s, const char *text);      /* in how many lines */
 void side_show_log(const struct side *s);
 
 /* Runs the loop until it is true, or the time is over: then the test fails. */

@@ -140,6 +140,27 @@ static void another_key_does_not(void **state)
 	expect_refusal(load_shared("other"), load_shared("key"), "it refuses our cluster key", "it has another cluster key");
 }
 
+static void refusal_that_goes_on_is_told_of_once(void **state)
+{
+	struct tls_keys *ka, *kb;
+	struct net_stats st = { 0 };
+	nsec_t end = boottime() + 20 * NSEC_PER_SEC;
+
+	(void)state;
+	key_make("key", 'a', 0600);
+	key_make("other", 'b', 0600);
+	ka = load_shared("other");
+	kb = load_shared("key");
+	open_with(ka, kb);
+	while (st.refused < 3 && boottime() < end) {
+		run_for(5 * NSEC_PER_MSEC);
+		net_stats(b.net, &st);
+	}
+	assert_true(st.refused >= 3);
+	assert_int_equal(side_says(&b, "it has another cluster key"), 1);
+	close_with(ka, kb);
+}
+
 static void keys_are_changed_one_node_after_the_other(void **state)
 {
 	struct tls_keys *ka, *kb, *both;
@@ -475,6 +496,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		story("one shared key lets in, and frames of a turn go in one record", one_key_lets_in),
 		story("another key is refused, by name, on both sides", another_key_does_not),
+		story("a refusal that goes on is told of once", refusal_that_goes_on_is_told_of_once),
 		story("keys can be changed one node after the other", keys_are_changed_one_node_after_the_other),
 		story("certificates of one CA let in", certificates_of_one_ca_let_in),
 		story("a certificate of another CA is refused, whichever side sees it", certificate_of_another_ca_is_refused),
