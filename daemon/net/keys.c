@@ -154,6 +154,7 @@ static int shared_load(struct tls_keys *k, const char *path, char why[TLS_WHY_MA
 {
 	gnutls_datum_t file = { 0 }, key = { k->key[0].bytes, TLS_KEY_BYTES };
 	int r = file_read("Key", path, true, &file, why);
+	size_t n;
 
 	if (r == 0)
 		r = keys_parse(k, (const char *)file.data, path, why);
@@ -166,7 +167,9 @@ static int shared_load(struct tls_keys *k, const char *path, char why[TLS_WHY_MA
 	    gnutls_psk_allocate_server_credentials(&k->psk_server) < 0 ||
 	    gnutls_priority_init(&k->priority, PRIORITY_SHARED, NULL) < 0)
 		return fail(why, -ENOMEM, "Key=%s: the TLS library refuses it or has no memory.", path);
-	snprintf(k->text, sizeof k->text, "pre-shared key %s", k->key[0].id);
+	n = (size_t)snprintf(k->text, sizeof k->text, "pre-shared key %s", k->key[0].id);
+	for (unsigned i = 1; i < k->keys_n; i++)
+		n += (size_t)snprintf(k->text + n, sizeof k->text - n, "%s%s", i == 1 ? "; accepts also " : ", ", k->key[i].id);
 	return 0;
 }
 

@@ -178,6 +178,8 @@ static void keys_are_changed_one_node_after_the_other(void **state)
 	fclose(f);
 	ka = load_shared("old");
 	kb = load_shared("both");
+	assert_non_null(strstr(tls_keys_text(kb), "; accepts also "));
+	assert_null(strstr(tls_keys_text(ka), "accepts"));
 	open_with(ka, kb);
 	exchange();
 	both = load_shared("both");
