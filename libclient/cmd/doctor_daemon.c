@@ -159,7 +159,7 @@ int doctor_daemon(struct doctor_report *r)
 	if (error == 0)
 		error = client_receive(&c, &message);
 	if (error == -EAGAIN)
-		doctor_say(r, "daemon", DOCTOR_FAIL, "Is it stopped (SIGSTOP, a debugger)? Else systemctl restart dlockd.",
+		doctor_say(r, "daemon", DOCTOR_FAIL, "Is it stopped (SIGSTOP, a debugger), or does it not start ('journalctl -b -u dlockd')? Else systemctl restart dlockd.",
 			   "takes the connection, but has not answered for %d seconds", CLIENT_TIMEOUT_S);
 	else if (error <= 0 || !field(field(message, "parameters"), "node"))
 		doctor_say(r, "daemon", DOCTOR_FAIL, "Is it dlockd that listens there? 'journalctl -b -u dlockd' tells more.",

@@ -216,6 +216,9 @@ void doctor_unit(struct doctor_report *r)
 	else if (strcmp(active, "failed") == 0)
 		doctor_say(r, "unit", DOCTOR_FAIL, "'journalctl -b -u dlockd' says why; then systemctl restart dlockd.",
 			   "dlockd.service has failed");
+	else if (strcmp(sub, "auto-restart") == 0)
+		doctor_say(r, "unit", DOCTOR_FAIL, "'journalctl -b -u dlockd' says why. It is tried again by itself.",
+			   "dlockd.service has ended with an error, or again and again");
 	else if (strcmp(active, "active") != 0)
 		doctor_say(r, "unit", DOCTOR_WARN, "systemctl enable --now dlockd.socket dlockd.",
 			   "dlockd.service is %s (%s)", active, sub);
