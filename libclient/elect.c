@@ -279,8 +279,12 @@ static inline void copy_short(char *to, const char *from, size_t n)
 }
 
 /*
- * Nearly always: somebody leads, and what he said of himself is short, and fits. The same as value_read(), for a word that is not torn. The
- * deadline comes last: what was read then held at some moment before it.
+ * Nearly always: somebody leads, and what he said of himself is short, and fits. The same as value_read(), for a word that is not torn.
+ *
+ * What is promised: at some moment of the call this was published here, and the lease was good. A daemon that lives publishes the end of the
+ * lease itself, which changes the word; the deadline is for one that is stopped, and so is asked of nobody but the counter, at each read. It
+ * comes last: it was not over yet when the word was the same still. The processor may read the counter before what stands in front of it,
+ * by no more than it looks ahead; the deadline is early by far more. To read it is nearly all that this call costs, at any place in it.
  */
 int dlock_elect_leader(dlock_elect_t *e, void *buf, size_t *len, uint64_t *ret_term)
 {
