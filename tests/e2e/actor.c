@@ -89,11 +89,22 @@ bool actor_result(struct actor *a, unsigned ms, struct result *ret)
 	}
 }
 
+bool actor_result_unless_asleep(struct actor *a, unsigned ms, struct result *ret)
+{
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; now_ns() < until;) {
+		if (actor_result(a, ms, ret))
+			return true;
+		if (asleep_within(a->pid, 0))
+			return false;
+	}
+	return false;
+}
+
 struct result actor_do(struct actor *a, actor_fn fn, uint64_t arg, const char *text)
 {
 	struct result r = { .r = -1 };
 
-	if (!actor_send(a, fn, arg, text) || !actor_result(a, 20000, &r))
+	if (!actor_send(a, fn, arg, text) || !actor_result(a, PATIENCE_MS, &r))
 		r = (struct result){ .r = -1 };
 	return r;
 }

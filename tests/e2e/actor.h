@@ -36,7 +36,9 @@ struct actor {
 void actor_begin(struct actor *a);
 bool actor_send(struct actor *a, actor_fn fn, uint64_t arg, const char *text);
 bool actor_result(struct actor *a, unsigned ms, struct result *ret);     /* false: none came in time, or it has ended */
-struct result actor_do(struct actor *a, actor_fn fn, uint64_t arg, const char *text);    /* r -1: nothing within 20 s */
+struct result actor_do(struct actor *a, actor_fn fn, uint64_t arg, const char *text);    /* r -1: nothing came */
+/* The same, unless it sleeps in futex(2) when that time is over. Who has been woken, and has had no processor yet, does not. */
+bool actor_result_unless_asleep(struct actor *a, unsigned ms, struct result *ret);
 void actor_kill(struct actor *a, int signo);     /* and takes it in */
 bool actor_is_gone(struct actor *a, unsigned ms);
 

@@ -19,9 +19,9 @@
 
 #define CREW      8
 #define ROUNDS    400
+#define TRIES     10
 #define SOON_MS   300                    /* for what has no reason to wait */
 #define VETO      0x100
-#define LONG_MS   10000
 
 static struct daemon daemon_;
 static char *no_options[] = { NULL }, *as_many[] = { "--x-as-many", NULL };
@@ -166,17 +166,28 @@ static int b_fork(struct stage *s, uint64_t unused)
 	return (r == DLOCK_SERIAL) + (WEXITSTATUS(status) == 0xff) == 1 ? 0 : 1001;
 }
 
+static void *thread_waits(void *tid)
+{
+	uint64_t one = 1;
+
+	__atomic_store_n((pid_t *)tid, gettid(), __ATOMIC_RELEASE);
+	return thread_rounds(&one);
+}
+
 static int b_close_busy(struct stage *s, uint64_t unused)
 {
 	pthread_t t;
-	uint64_t one = 1;
+	pid_t tid = 0;
 	int r;
 
 	(void)s;
 	(void)unused;
-	if (pthread_create(&t, NULL, thread_rounds, &one))
+	if (pthread_create(&t, NULL, thread_waits, &tid))
 		return -1;
-	nap_ns(50 * MS);
+	while (!__atomic_load_n(&tid, __ATOMIC_ACQUIRE))
+		nap_ns(MS);
+	if (!asleep(tid))
+		return -1;
 	r = dlock_barrier_close(bar);
 	dlock_barrier_reset(bar);
 	pthread_join(t, NULL);
@@ -208,15 +219,15 @@ static void comes(int i, actor_fn fn, uint64_t arg)
 
 static void sleeps(int i)
 {
-	if (!asleep(crew[i].pid, 3000))
+	if (!asleep(crew[i].pid))
 		give_up("party %d sleeps", i);
 }
 
 /* So many have come, as everybody can see: the daemon knows of them too. */
-static void here(int n)
+static bool here_within(int n, unsigned ms)
 {
 	static char text[1 << 14];
-	uint64_t until = now_ns() + 5000 * MS;
+	uint64_t until = now_ns() + ms * MS;
 
 	do {
 		const char *at;
@@ -224,9 +235,16 @@ static void here(int n)
 		dlock_command(text, sizeof text, "show --json %s", name_);
 		at = strstr(text, "\"count\": ");
 		if (at && atoi(at + 9) == n)
-			return;
+			return true;
 	} while (now_ns() < until);
-	give_up("%s: %d have come, says dlock show: %s", mode, n, text);
+	note("%s: %d have come, says dlock show: %s", mode, n, text);
+	return false;
+}
+
+static void here(int n)
+{
+	if (!here_within(n, PATIENCE_MS))
+		give_up("%s: %d come", mode, n);
 }
 
 static void waits(int i)
@@ -244,6 +262,24 @@ static int told(int i, unsigned ms)
 	return actor_result(&crew[i], ms, &r) ? r.r : NOTHING;
 }
 
+/*
+ * Comes, and gives up after a while, which breaks the other's round. On a busy machine it may give up before it has come: then it breaks
+ * nothing, and gets more time.
+ */
+static int gives_up(int who, actor_fn fn, int other, int *ret_other)
+{
+	unsigned ms = 100;
+	int r;
+
+	do {
+		comes(who, fn, ms);
+		r = told(who, PATIENCE_MS);
+		*ret_other = told(other, ms * 5);
+		ms *= 3;
+	} while (r == ETIMEDOUT && *ret_other == NOTHING && ms < PATIENCE_MS);
+	return r;
+}
+
 /* All of them come; exactly one is the serial one. */
 static bool round_works(int n)
 {
@@ -252,7 +288,7 @@ static bool round_works(int n)
 	for (int i = 0; i < n; i++)
 		comes(i, b_wait, 0);
 	for (int i = 0; i < n; i++) {
-		int r = told(i, 5000);
+		int r = told(i, PATIENCE_MS);
 
 		good += passed(r);
 		serials += r == DLOCK_SERIAL;
@@ -270,7 +306,7 @@ static void many_rounds(void)
 	for (int i = 0; i < CREW; i++)
 		comes(i, b_rounds, ROUNDS);
 	for (int i = 0; i < CREW; i++)
-		serials += told(i, 30000);
+		serials += told(i, PATIENCE_MS);
 	ok(serials == ROUNDS, "%s: %d processes, %d rounds, and one serial party in each (%d)", mode, CREW, ROUNDS, serials);
 }
 
@@ -279,11 +315,11 @@ static void more_than_there_should_be(void)
 	fresh("more", 2, 4);
 	waits(0);
 	comes(1, b_wait, 0);
-	bool two = passed(told(0, 5000)) && passed(told(1, 5000));
+	bool two = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS));
 	waits(2);
 	bool third = told(2, 50) == NOTHING;
 	comes(3, b_wait, 0);
-	ok(two && third && passed(told(2, 5000)) && passed(told(3, 5000)), "%s: who is too many waits for the next round", mode);
+	ok(two && third && passed(told(2, PATIENCE_MS)) && passed(told(3, PATIENCE_MS)), "%s: who is too many waits for the next round", mode);
 }
 
 static void time_is_over(void)
@@ -291,35 +327,41 @@ static void time_is_over(void)
 	fresh("time", 3, 3);
 	waits(0);
 	here(1);
-	comes(1, b_timed, 100);
-	int one = told(1, 5000), other = told(0, 5000);
+	int other, one = gives_up(1, b_timed, 0, &other);
 	bool next = round_works(3);
 	ok(one == ETIMEDOUT && other == EPIPE && next, "%s: who gives up breaks the round (%d, %d), the next one works", mode, one, other);
-	comes(0, b_timed, 2000);
-	comes(1, b_timed, 2000);
-	comes(2, b_timed, 2000);
-	ok(passed(told(0, 5000)) && passed(told(1, 5000)) && passed(told(2, 5000)), "%s: who is in time passes", mode);
+	comes(0, b_timed, PATIENCE_MS);
+	comes(1, b_timed, PATIENCE_MS);
+	comes(2, b_timed, PATIENCE_MS);
+	ok(passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS)) && passed(told(2, PATIENCE_MS)), "%s: who is in time passes", mode);
 }
 
+/* Again where it was late, since the machine may have had other work. */
 static void a_party_dies(void)
 {
-	struct actor doomed;
+	struct pace pace = { 0 };
+	bool good = true;
 
-	fresh("death", 3, 3);
-	waits(0);
-	actor_begin(&doomed);
-	if (actor_do(&doomed, b_open, 3, name_).r)
-		give_up("the doomed opens");
-	actor_send(&doomed, b_wait, 0, NULL);
-	if (!asleep(doomed.pid, 3000))
-		give_up("the doomed sleeps");
-	here(2);
-	uint64_t at = now_ns();
-	actor_kill(&doomed, SIGKILL);
-	int r = told(0, 5000);
-	unsigned took = (unsigned)((now_ns() - at) / MS);
-	ok(r == EPIPE && took < SOON_MS && round_works(3), "%s: a party's death breaks the round (%d, %u ms), the next one works", mode, r,
-	   took);
+	for (int i = 0; i < TRIES && good && !pace.quick; i++) {
+		struct actor doomed;
+		uint64_t at;
+
+		fresh("death", 3, 3);
+		waits(0);
+		actor_begin(&doomed);
+		if (actor_do(&doomed, b_open, 3, name_).r)
+			give_up("the doomed opens");
+		actor_send(&doomed, b_wait, 0, NULL);
+		if (!asleep(doomed.pid))
+			give_up("the doomed sleeps");
+		here(2);
+		at = now_ns();
+		actor_kill(&doomed, SIGKILL);
+		good = told(0, PATIENCE_MS) == EPIPE;
+		pace_took(&pace, now_ns() - at, SOON_MS);
+		good &= round_works(3);
+	}
+	ok(good && pace.quick, "%s: a party's death breaks the round (%.1f ms at most), the next one works", mode, (double)pace.worst_ns / 1e6);
 }
 
 static void they_vote(void)
@@ -331,7 +373,7 @@ static void they_vote(void)
 		for (int i = 0; i < 3; i++)
 			comes(i, b_vote, yes >> i & 1);
 		for (int i = 0; i < 3; i++)
-			r[i] = told(i, 5000);
+			r[i] = told(i, PATIENCE_MS);
 		int right = yes == 7 ? 0 : VETO;
 		if (r[0] != right || r[1] != right || r[2] != right) {
 			ok(false, "%s: votes %d: %x %x %x", mode, yes, r[0], r[1], r[2]);
@@ -347,7 +389,7 @@ static void reset_breaks(void)
 	waits(0);
 	waits(1);
 	here(2);
-	int r = actor_do(&crew[2], b_reset, 0, NULL).r, a = told(0, 5000), b = told(1, 5000);
+	int r = actor_do(&crew[2], b_reset, 0, NULL).r, a = told(0, PATIENCE_MS), b = told(1, PATIENCE_MS);
 	bool again = actor_do(&crew[2], b_reset, 0, NULL).r == 0;
 	ok(r == 0 && a == EPIPE && b == EPIPE && again && round_works(3), "%s: a reset breaks the round (%d, %d, %d)", mode, r, a, b);
 }
@@ -357,16 +399,16 @@ static void in_and_out(void)
 	fresh("double", 2, 4);
 	comes(0, b_enter, 0);
 	comes(1, b_enter, 0);
-	bool in = passed(told(0, 5000)) && passed(told(1, 5000));
+	bool in = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS));
 	comes(0, b_leave, 0);
 	comes(2, b_enter, 0);
 	sleeps(0);
 	sleeps(2);
 	bool apart = told(0, 50) == NOTHING && told(2, 0) == NOTHING;
 	comes(1, b_leave, 0);
-	bool out = passed(told(0, 5000)) && passed(told(1, 5000));
+	bool out = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS));
 	comes(3, b_enter, 0);
-	ok(in && apart && out && passed(told(2, 5000)) && passed(told(3, 5000)),
+	ok(in && apart && out && passed(told(2, PATIENCE_MS)) && passed(told(3, PATIENCE_MS)),
 	   "%s: those who leave do not meet those who enter", mode);
 }
 
@@ -377,7 +419,7 @@ static bool all_enter(int n)
 	for (int i = 0; i < n; i++)
 		comes(i, b_enter, 0);
 	for (int i = 0; i < n; i++)
-		in &= passed(told(i, 5000));
+		in &= passed(told(i, PATIENCE_MS));
 	return in;
 }
 
@@ -393,9 +435,7 @@ static void one_dies_inside(void)
 	comes(0, b_leave, 0);
 	sleeps(0);
 	bool waits_on = told(0, 50) == NOTHING;
-	comes(1, b_leave_within, 50);
-	out[1] = told(1, 5000);
-	out[0] = told(0, 5000);
+	out[1] = gives_up(1, b_leave_within, 0, &out[0]);
 	ok(in && waits_on && out[1] == ETIMEDOUT && out[0] == EPIPE,
 	   "%s: one dies inside: who leaves waits for it, until one has waited for long enough (%d, %d)", mode, out[0], out[1]);
 
@@ -408,8 +448,8 @@ static void one_dies_inside(void)
 	sleeps(0);
 	sleeps(1);
 	int r = actor_do(&crew[3], b_reset, 0, NULL).r;
-	out[0] = told(0, 5000);
-	out[1] = told(1, 5000);
+	out[0] = told(0, PATIENCE_MS);
+	out[1] = told(1, PATIENCE_MS);
 	ok(in && r == 0 && out[0] == EPIPE && out[1] == EPIPE, "%s: ... or somebody resets it: all are told that (%d, %d)", mode, out[0], out[1]);
 
 	fresh("inside-instead", 3, 4);
@@ -419,11 +459,11 @@ static void one_dies_inside(void)
 	comes(0, b_leave, 0);
 	comes(1, b_leave, 0);
 	comes(3, b_leave, 0);
-	bool left = passed(told(0, 5000)) && passed(told(1, 5000)) && passed(told(3, 5000));
+	bool left = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS)) && passed(told(3, PATIENCE_MS));
 	for (int i = 0; i < 2; i++)
 		comes(i, b_enter, 0);
 	comes(3, b_enter, 0);
-	ok(in && left && passed(told(0, 5000)) && passed(told(1, 5000)) && passed(told(3, 5000)),
+	ok(in && left && passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS)) && passed(told(3, PATIENCE_MS)),
 	   "%s: ... or its successor leaves in its place, and the next round is whole", mode);
 }
 
@@ -443,22 +483,27 @@ static void daemon_restarts(void)
 			give_up("the daemon starts again");
 		if (!(i & 1))
 			comes(2, b_wait, 0);
-		int r[3] = { told(0, 5000), told(1, 5000), told(2, 5000) };
+		int r[3] = { told(0, PATIENCE_MS), told(1, PATIENCE_MS), told(2, PATIENCE_MS) };
 		works = passed(r[0]) && passed(r[1]) && passed(r[2]) &&
 			(r[0] == DLOCK_SERIAL) + (r[1] == DLOCK_SERIAL) + (r[2] == DLOCK_SERIAL) == 1;
 		if (!works)
 			note("restart %d: %d %d %d", i, r[0], r[1], r[2]);
 	}
 	ok(works && round_works(3), "%s: a daemon that is killed and started again in the middle of a round changes nothing", mode);
-	waits(0);
-	comes(1, b_timed, 2000);
-	sleeps(1);
-	here(2);
+	for (unsigned ms = 2000;; ms *= 3) {
+		waits(0);
+		comes(1, b_timed, ms);
+		if (here_within(2, ms / 2) || ms > PATIENCE_MS)
+			break;
+		told(1, PATIENCE_MS);            /* the machine is busy: again, with more time */
+		actor_do(&crew[2], b_reset, 0, NULL);
+		told(0, PATIENCE_MS);
+	}
 	daemon_end(&daemon_, SIGKILL);
 	nap_ns(200 * MS);
 	if (!daemon_start(&daemon_, built("daemon/dlockd"), options, NULL))
 		give_up("the daemon starts again");
-	int one = told(1, 5000), other = told(0, 5000);
+	int one = told(1, PATIENCE_MS), other = told(0, PATIENCE_MS);
 	ok(one == ETIMEDOUT && other == EPIPE && round_works(3), "%s: nor does it keep anybody from giving up (%d, %d)", mode, one, other);
 }
 
@@ -472,14 +517,14 @@ static void party_dies_with_daemon(void)
 	if (actor_do(&doomed, b_open, 3, name_).r)
 		give_up("the doomed opens");
 	actor_send(&doomed, b_wait, 0, NULL);
-	if (!asleep(doomed.pid, 3000))
+	if (!asleep(doomed.pid))
 		give_up("the doomed sleeps");
 	here(2);
 	daemon_end(&daemon_, SIGKILL);
 	actor_kill(&doomed, SIGKILL);
 	if (!daemon_start(&daemon_, built("daemon/dlockd"), options, NULL))
 		give_up("the daemon starts again");
-	int r = told(0, 5000);
+	int r = told(0, PATIENCE_MS);
 	ok(r == EPIPE && round_works(3), "%s: a party that dies while no daemon is there breaks the round too (%d)", mode, r);
 }
 
@@ -493,19 +538,19 @@ static void stopped_party(bool breaks)
 	here(1);
 	kill(crew[0].pid, SIGSTOP);
 	comes(1, breaks ? b_reset : b_wait, 0);
-	int one = told(1, 5000);
+	int one = told(1, PATIENCE_MS);
 	for (int i = 0; i < 10 && works; i++) {
 		comes(1, b_vote, 0);
 		comes(2, b_vote, i & 1);
-		int a = told(1, 5000), b = told(2, 5000);
+		int a = told(1, PATIENCE_MS), b = told(2, PATIENCE_MS);
 		comes(1, b_timed, 20);
-		int c = told(1, 5000);
+		int c = told(1, PATIENCE_MS);
 		works = a == VETO && b == VETO && c == ETIMEDOUT;
 		if (!works)
 			note("beside a stopped party: %x %x %d", a, b, c);
 	}
 	kill(crew[0].pid, SIGCONT);
-	int r = told(0, 5000);
+	int r = told(0, PATIENCE_MS);
 	if (breaks)
 		ok(works && one == 0 && r == EPIPE, "%s: a stopped party holds nobody up, and learns that its round broke (%d)", mode, r);
 	else
@@ -518,7 +563,7 @@ static void threads(void)
 	fresh("threads", 60, 2);
 	comes(0, b_threads, 25);
 	comes(1, b_threads, 35);
-	int serials = told(0, 30000) + told(1, 30000);
+	int serials = told(0, PATIENCE_MS) + told(1, PATIENCE_MS);
 	ok(serials == 20, "%s: sixty threads of two processes, twenty rounds (%d)", mode, serials);
 }
 
@@ -526,7 +571,7 @@ static void odds(void)
 {
 	fresh("fork", 2, 1);
 	comes(0, b_fork, 0);
-	int r = told(0, 5000);
+	int r = told(0, PATIENCE_MS);
 	ok(r == 0, "%s: a child is a party of its own (%d)", mode, r);
 	fresh("other", 3, 1);
 	int none = actor_do(&crew[1], b_open_too, 0, name_).r, four = actor_do(&crew[1], b_open_too, 4, name_).r;
@@ -534,7 +579,7 @@ static void odds(void)
 	   mode, four);
 	fresh("busy", 2, 1);
 	comes(0, b_close_busy, 0);
-	r = told(0, 5000);
+	r = told(0, PATIENCE_MS);
 	ok(r == EBUSY, "%s: a barrier at which somebody waits cannot be closed (%d)", mode, r);
 }
 
@@ -543,9 +588,8 @@ static void without_daemon(void)
 {
 	fresh("alone", 3, 3);
 	waits(0);
-	comes(1, b_timed, 100);
 	kill(daemon_.pid, SIGSTOP);
-	int one = told(1, 1000), other = told(0, 1000);
+	int other, one = gives_up(1, b_timed, 0, &other);
 	bool works = round_works(3) && round_works(3);
 	kill(daemon_.pid, SIGCONT);
 	ok(works && one == ETIMEDOUT && other == EPIPE, "%s: rounds pass and break while the daemon is stopped (%d, %d)", mode, one, other);

@@ -127,7 +127,7 @@ static int do_hold(void *l)
 
 static bool soon_wanted(dlock_t *l)
 {
-	for (int i = 0; i < 5000 && dlock_wanted(l) == 0; i++)
+	for (unsigned i = 0; i < PATIENCE_MS && dlock_wanted(l) == 0; i++)
 		nap_ns(MS);
 	return dlock_wanted(l) == EBUSY;
 }
@@ -268,7 +268,7 @@ static void deaths(void)
 	OK(dlock_post(l));
 
 	pid = child(do_hold, plain);             /* a process that is killed, with one waiting */
-	for (int i = 0; i < 5000 && dlock_trywait(plain) == 0; i++) {
+	for (unsigned i = 0; i < PATIENCE_MS && dlock_trywait(plain) == 0; i++) {
 		OK(dlock_post(plain));
 		nap_ns(MS);
 	}
@@ -361,7 +361,8 @@ static void cancels(void)
 	for (int i = 0; i < 4; i++)
 		spawn(&t[i], do_wait, l);
 	TRUE(soon_wanted(h));
-	nap_ns(20 * MS);
+	for (int i = 0; i < 4; i++)
+		TRUE(spawned_sleeps(&t[i]));
 	OK(dlock_cancel(l));
 	for (int i = 0; i < 4; i++)
 		IS(ECANCELED, join(&t[i]));
@@ -464,7 +465,7 @@ static bool soon_queued(const char *name, const char *count)
 {
 	char text[4096] = "";
 
-	for (int i = 0; i < 2000; i++) {
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; now_ns() < until;) {
 		dlock_command(text, sizeof text, "show --json --kind condition %s", name);
 		if (strstr(text, count))
 			return true;
@@ -501,7 +502,7 @@ static void cond_cancels(void)
 			 !__atomic_load_n(&t[2].done, __ATOMIC_ACQUIRE) || !__atomic_load_n(&t[3].done, __ATOMIC_ACQUIRE));
 		for (int i = 0; i < 4; i++)
 			OK(join(&t[i]));
-		TRUE(now_ns() - begun < 10000 * MS);
+		TRUE(now_ns() - begun < PATIENCE_MS * MS);
 	}
 	OK(do_pass(l));
 	OK(dlock_cond_close(cond));
@@ -525,7 +526,7 @@ static void hints(void)
 	TRUE(fcntl(p.fd, F_GETFD) & FD_CLOEXEC);
 	OK(dlock_check(l));
 	spawn(&t, do_pass, other);
-	IS(1, poll(&p, 1, 5000));
+	IS(1, poll(&p, 1, (int)PATIENCE_MS));
 	TRUE(soon_wanted(l));
 	OK(dlock_check(l));
 	OK(dlock_post(l));
@@ -606,7 +607,7 @@ static void stopped_daemon(void)
 	OK(join(&t));                            /* processes pass it on without the daemon */
 	begin = now_ns();
 	IS(EBUSY, dlock_trywait(fresh));         /* asks, for a second */
-	TRUE(now_ns() - begin > 900 * MS && now_ns() - begin < 5000 * MS);
+	TRUE(now_ns() - begin > 900 * MS && now_ns() - begin < PATIENCE_MS * MS);
 	spawn(&u, do_pass, fresh);
 	nap_ns(50 * MS);
 	IS(0, __atomic_load_n(&u.done, __ATOMIC_ACQUIRE));
@@ -690,7 +691,7 @@ static void inherited_holds(void)
 	t = in_ms(CLOCK_MONOTONIC, 100);
 	IS(ETIMEDOUT, dlock_clockwait(l, CLOCK_MONOTONIC, &t));
 	close(end[1]);                           /* the last one ends */
-	t = in_ms(CLOCK_MONOTONIC, 5000);
+	t = in_ms(CLOCK_MONOTONIC, PATIENCE_MS);
 	IS(EOWNERDEAD, dlock_clockwait(l, CLOCK_MONOTONIC, &t));
 	OK(dlock_post(l));
 	OK(dlock_close(l));

@@ -10,7 +10,7 @@
 #include "harness.h"
 #include "step.h"
 
-#define LONG_MS  10000
+#define LONG_MS  PATIENCE_MS
 #define SOON_MS  500                     /* it could sleep for a second, until it looks by itself */
 #define WHILE_MS 100                     /* for what need not come */
 

@@ -15,7 +15,7 @@
 
 #define SHORT 700u                       /* ms */
 #define LONG  DLOCK_DELAY_MAX
-#define SOON  20000u                     /* a limit for what does not wait for LONG */
+#define SOON  40000u                     /* a limit for what does not wait for LONG */
 
 static struct daemon node;
 
@@ -114,16 +114,22 @@ static bool granted_after(struct actor *a, uint64_t since, unsigned ms, int r)
 
 static void killed(void)
 {
-	char text[2000];
+	char text[2000] = "";
 	struct actor a[2];
 	uint64_t since;
 
+	pair(a, "shown", LONG);
+	actor_send(&a[1], act_wait, 0, NULL);
+	since = now_ns();
+	actor_kill(&a[0], SIGKILL);
+	while (!strstr(text, "lock-delay") && now_ns() < since + SOON * MS)
+		dlock_command(text, sizeof text, "show shown");
+	ok(strstr(text, "lock-delay"), "the holder is killed: dlock show says what is waited for");
+	pair_end(a);
 	pair(a, "killed", SHORT);
 	actor_send(&a[1], act_wait, 0, NULL);
 	since = now_ns();
 	actor_kill(&a[0], SIGKILL);
-	dlock_command(text, sizeof text, "show killed");
-	ok(strstr(text, "lock-delay"), "the holder is killed: dlock show says what is waited for");
 	ok(granted_after(&a[1], since, SHORT, EOWNERDEAD), "the next gets it when the delay is over, and is told");
 	ok(actor_do(&a[1], act_post, 0, NULL).r == 0 && actor_do(&a[1], act_try, 0, NULL).r == EOWNERDEAD &&
 	   actor_do(&a[1], act_consistent, 0, NULL).r == 0 && actor_do(&a[1], act_post, 0, NULL).r == 0 &&

@@ -20,7 +20,7 @@
 #include "step.h"
 
 #define NAME      "led"
-#define SOON_MS   100
+#define SOON_MS   100u
 #define BUDGET_NS (6000 * MS)
 
 static struct daemon daemon_;
@@ -152,6 +152,24 @@ static bool both_see(uint64_t term, unsigned ms)
 	}
 }
 
+static struct pace pace;
+
+/* Soon, as a rule. */
+static bool soon_both_see(uint64_t term)
+{
+	uint64_t since = now_ns();
+	bool good = both_see(term, PATIENCE_MS);
+
+	pace_took(&pace, now_ns() - since, SOON_MS);
+	return good;
+}
+
+static void is_seen_soon(void)
+{
+	ok(pace_is_quick(&pace), "what there is to see is seen soon");
+	note("within %u ms %u of %u times", SOON_MS, pace.quick, pace.times);
+}
+
 static bool all_well(void)
 {
 	bool good = !reads->back && !waits->back && !reads->torn && !reads->errors && !waits->errors;
@@ -229,13 +247,13 @@ static void story_terms(void)
 	bool good;
 
 	first = actor_do(&one, lead, 0, NULL);
-	good = !first.r && both_see(first.token, SOON_MS);
+	good = !first.r && soon_both_see(first.token);
 	for (uint64_t nth = 2; nth < 200; nth++)
 		good &= actor_do(&one, say, nth, NULL).r == 0;
-	good &= !actor_do(&one, resign, 0, NULL).r && both_see(0, SOON_MS);
+	good &= !actor_do(&one, resign, 0, NULL).r && soon_both_see(0);
 	second = actor_do(&two, lead, 0, NULL);
-	good &= !second.r && second.token > first.token && both_see(second.token, SOON_MS);
-	good &= !actor_do(&two, resign, 0, NULL).r && both_see(0, SOON_MS);
+	good &= !second.r && second.token > first.token && soon_both_see(second.token);
+	good &= !actor_do(&two, resign, 0, NULL).r && soon_both_see(0);
 	ok(good && all_well(), "who leads is seen, and what it says, and that it has resigned; the next term is higher");
 }
 
@@ -308,20 +326,20 @@ static int thread_ends(struct stage *s, uint64_t unused)
 static void story_ends(void)
 {
 	struct result r = actor_do(&one, lead, 0, NULL);
-	bool good = !r.r && both_see(r.token, SOON_MS) && !actor_do(&two, with_lock, 0, NULL).r;
+	bool good = !r.r && soon_both_see(r.token) && !actor_do(&two, with_lock, 0, NULL).r;
 	uint64_t before = r.token, changes = waits->changes;
 
 	actor_send(&two, lead, 0, NULL);
-	good &= asleep(two.pid, 2000);
+	good &= asleep(two.pid);
 	actor_kill(&one, SIGKILL);
-	good &= actor_result(&two, 2000, &r) && !r.r && r.token > before && both_see(r.token, SOON_MS) && waits->changes > changes;
+	good &= actor_result(&two, PATIENCE_MS, &r) && !r.r && r.token > before && soon_both_see(r.token) && waits->changes > changes;
 	ok(good && all_well(), "a leader is killed: the next candidate leads, and is seen");
 	actor_kill(&two, SIGKILL);
-	ok(both_see(0, SOON_MS) && all_well(), "the last one is killed: it is seen that nobody leads");
+	ok(soon_both_see(0) && all_well(), "the last one is killed: it is seen that nobody leads");
 	begin(&one);
 	begin(&two);
 	r = actor_do(&one, thread_ends, 0, NULL);
-	ok(!r.r && both_see(0, SOON_MS) && reads->highest <= r.token && all_well(), "the leader's thread ends: the same");
+	ok(!r.r && soon_both_see(0) && reads->highest <= r.token && all_well(), "the leader's thread ends: the same");
 }
 
 static int poll_for(struct stage *s, uint64_t ms)
@@ -341,36 +359,36 @@ static void story_fd(void)
 	bool good = actor_do(&two, poll_for, 30, NULL).r == 0;
 	struct result r;
 
-	actor_send(&two, poll_for, 2000, NULL);
+	actor_send(&two, poll_for, PATIENCE_MS, NULL);
 	nap_ns(20 * MS);
-	good &= !actor_do(&one, lead, 0, NULL).r && actor_result(&two, 2000, &r) && r.r == 1;
-	actor_send(&two, poll_for, 2000, NULL);
+	good &= !actor_do(&one, lead, 0, NULL).r && actor_result(&two, PATIENCE_MS, &r) && r.r == 1;
+	actor_send(&two, poll_for, PATIENCE_MS, NULL);
 	nap_ns(20 * MS);
-	good &= !actor_do(&one, say, 2, NULL).r && actor_result(&two, 2000, &r) && r.r == 1;
-	actor_send(&two, poll_for, 2000, NULL);
+	good &= !actor_do(&one, say, 2, NULL).r && actor_result(&two, PATIENCE_MS, &r) && r.r == 1;
+	actor_send(&two, poll_for, PATIENCE_MS, NULL);
 	nap_ns(20 * MS);
-	good &= !actor_do(&one, resign, 0, NULL).r && actor_result(&two, 2000, &r) && r.r == 1;
+	good &= !actor_do(&one, resign, 0, NULL).r && actor_result(&two, PATIENCE_MS, &r) && r.r == 1;
 	ok(good, "dlock_elect_fd() is readable when there is something new, and else is not");
 }
 
 static void story_restart(void)
 {
 	struct result r = actor_do(&one, lead, 0, NULL);
-	bool good = both_see(r.token, SOON_MS);
+	bool good = soon_both_see(r.token);
 
 	daemon_end(&daemon_, SIGKILL);
 	good &= !actor_do(&one, say, 2, NULL).r;
 	daemon_started(&daemon_);
-	good &= !actor_do(&one, check, 0, NULL).r && !actor_do(&one, say, 3, NULL).r && both_see(r.token, SOON_MS);
+	good &= !actor_do(&one, check, 0, NULL).r && !actor_do(&one, say, 3, NULL).r && soon_both_see(r.token);
 	ok(good && all_well(), "the daemon goes and comes back: who leads leads, and is seen to");
 	daemon_end(&daemon_, SIGKILL);
 	actor_kill(&one, SIGKILL);
 	good = both_see(r.token, 0);
 	daemon_started(&daemon_);
-	ok(good && both_see(0, 1000) && all_well(), "a leader that ended while no daemon was there is gone when the next one is");
+	ok(good && soon_both_see(0) && all_well(), "a leader that ended while no daemon was there is gone when the next one is");
 	begin(&one);
 	r = actor_do(&two, lead_and_resign, 0, NULL);
-	ok(!r.r && both_see(0, SOON_MS) && reads->highest <= r.token && all_well(), "and the next candidate is elected");
+	ok(!r.r && soon_both_see(0) && reads->highest <= r.token && all_well(), "and the next candidate is elected");
 }
 
 /* --- at every instruction --- */
@@ -397,7 +415,7 @@ static void story_instructions(void)
 {
 	static const struct stepper how = { stepped_open, stepped_term, NULL };
 	uint64_t begin_ns = now_ns(), before = reads->changes;
-	long stride, count, late = 0, wrong = 0;
+	long stride, count, wrong = 0;
 	struct step s;
 
 	step_begin(&s, &how);
@@ -411,13 +429,13 @@ static void story_instructions(void)
 		step_begin(&s, &how);
 		step_to(&s, at, false);
 		step_kill(&s);
-		late += !both_see(0, SOON_MS);
+		wrong += !soon_both_see(0);
 		r = actor_do(&two, lead_and_resign, 0, NULL);
 		wrong += r.r != 0 || r.token < reads->highest;
 	}
-	ok(!wrong && !late && all_well() && reads->changes > before,
-	   "a leader is killed after each %ld of the %ld instructions of a term: nobody leads then, and the next is elected (%ld late)",
-	   stride, count, late);
+	ok(!wrong && all_well() && reads->changes > before,
+	   "a leader is killed after each %ld of the %ld instructions of a term: nobody leads then, and the next is elected",
+	   stride, count);
 }
 
 /* --- the daemon --- */
@@ -429,15 +447,15 @@ static bool term_with_deaths(long at)
 	bool good;
 
 	r = actor_do(&one, lead, 0, NULL);
-	good = !r.r && both_see(r.token, 1000);
+	good = !r.r && soon_both_see(r.token);
 	mortal_start(&daemon_, SIGTERM, at);
-	good &= !actor_do(&one, check, 0, NULL).r && both_see(r.token, 1000);
+	good &= !actor_do(&one, check, 0, NULL).r && soon_both_see(r.token);
 	actor_send(&two, lead, 0, NULL);
-	asleep(two.pid, 1000);
+	asleep_within(two.pid, 1000);     /* or waits for a daemon */
 	actor_kill(&one, SIGKILL);
-	good &= actor_result(&two, 5000, &next) && !next.r && next.token > r.token && both_see(next.token, 2000);
+	good &= actor_result(&two, PATIENCE_MS, &next) && !next.r && next.token > r.token && soon_both_see(next.token);
 	begin(&one);
-	good &= !actor_do(&two, resign, 0, NULL).r && both_see(0, 2000);
+	good &= !actor_do(&two, resign, 0, NULL).r && soon_both_see(0);
 	return good && all_well();
 }
 
@@ -447,7 +465,7 @@ static void story_daemon_stores(void)
 
 	daemon_end(&daemon_, SIGTERM);   /* the one that has not come to its place yet */
 	daemon_started(&daemon_);
-	ok(w.wrong == 0 && w.places > 10, "the daemon dies at %ld of its %ld stores while a leader is followed by the next", w.places, w.at);
+	ok(w.wrong == 0 && w.places > 4, "the daemon dies at %ld of its %ld stores while a leader is followed by the next", w.places, w.at);
 }
 
 /* --- who writes where it should not --- */
@@ -493,6 +511,7 @@ int main(void)
 	story_instructions();
 	story_daemon_stores();
 	note("%lu changes seen by who reads (%lu reads), %lu by who waits; nobody led %lu times", reads->changes, reads->looks, waits->changes, waits->none);
+	is_seen_soon();
 	story_hostile();
 	daemon_end(&daemon_, SIGTERM);
 	return harness_end();

@@ -21,7 +21,8 @@
 #include "step.h"
 
 #define SCENE_NS ((harness.full ? 20000 : 700) * MS)
-#define SOON_MS  5000
+#define SOON_MS  PATIENCE_MS
+#define LATE_MS  300                     /* whoever has been told, and sleeps so long, has not been told */
 #define ALONE_MS 20                      /* then the child of a party waits for others to come */
 #define FIRST    400                     /* so many instructions, about, until a party sleeps */
 
@@ -48,7 +49,7 @@ static void fork_here(int signo)
 	if (fork() == 0) {
 		who = CHILD;
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		alarm(20);
+		alarm(200);
 	}
 }
 
@@ -246,7 +247,7 @@ static bool other_passes(void)
 		actor_send(&next, b_wait, 0, NULL);
 		if (!another_passes())
 			return false;
-		if (actor_result(&next, ALONE_MS, &r))
+		if (actor_result_unless_asleep(&next, LATE_MS, &r))
 			return passed(r.r);
 		actor_send(&other, b_wait, 0, NULL);     /* it was only late */
 		return another_passes() && actor_result(&next, SOON_MS, &r) && passed(r.r);
@@ -263,7 +264,7 @@ static void child_is_met(void)
 		return;
 	actor_send(&other, b_wait, 0, NULL);
 	expect(comes_to(CHILD, 1, SOON_MS), "the child waits on");
-	if (actor_result(&other, ALONE_MS, &r))
+	if (actor_result_unless_asleep(&other, LATE_MS, &r))
 		return;
 	actor_send(&next, b_wait, 0, NULL);      /* it was only late, and had passed with its parent */
 	actor_result(&next, SOON_MS, &r);
@@ -282,7 +283,7 @@ static bool party_forked_after(long n, bool last)
 	step_begin(&s, &how);
 	if (last) {
 		actor_send(&other, b_wait, 0, NULL);
-		if (!asleep(other.pid, 3000))
+		if (!asleep(other.pid))
 			give_up("a party sleeps");
 	}
 	while (s.at < n && !s.mark)

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define READY_MS 10000
+#define PATIENT  4                       /* so many times as long as on a quiet machine */
 #define LOG_TAIL 4000
 
 struct harness harness;
@@ -175,7 +175,7 @@ void harness_begin(unsigned seconds)
 	signal(SIGINT, on_signal);
 	signal(SIGPIPE, SIG_IGN);
 	setrlimit(RLIMIT_CORE, &none);   /* a core dump takes its time */
-	alarm(seconds);
+	alarm(seconds * PATIENT);
 	chmod(harness.dir, 0755);
 	snprintf(harness.run, sizeof harness.run, "%s/run", harness.dir);
 	setenv("DLOCK_RUN_DIR", harness.run, 1);
@@ -198,6 +198,22 @@ int harness_end(void)
 }
 
 /* --- Small things --- */
+
+bool pace_took(struct pace *p, uint64_t took_ns, unsigned limit_ms)
+{
+	bool quick = took_ns <= limit_ms * MS;
+
+	p->times++;
+	p->quick += quick;
+	if (took_ns > p->worst_ns)
+		p->worst_ns = took_ns;
+	return quick;
+}
+
+bool pace_is_quick(const struct pace *p)
+{
+	return p->quick && p->quick * 4 >= p->times;
+}
 
 uint64_t now_ns(void)
 {
@@ -255,7 +271,7 @@ void read_file(const char *path, char *ret, size_t n)
 	ret[len] = 0;
 }
 
-bool asleep(pid_t tid, unsigned ms)
+bool asleep_within(pid_t tid, unsigned ms)
 {
 	uint64_t until = now_ns() + ms * MS;
 	char path[64], text[64], wanted[16];
@@ -269,6 +285,11 @@ bool asleep(pid_t tid, unsigned ms)
 		sched_yield();
 	} while (now_ns() < until);
 	return false;
+}
+
+bool asleep(pid_t tid)
+{
+	return asleep_within(tid, PATIENCE_MS);
 }
 
 const char *built(const char *path)
@@ -322,7 +343,7 @@ static int notify_socket(struct sockaddr_un *a)
 
 static bool wait_ready(struct daemon *d, int fd)
 {
-	uint64_t until = now_ns() + READY_MS * MS;
+	uint64_t until = now_ns() + PATIENCE_MS * MS;
 	char text[300];
 
 	for (;;) {

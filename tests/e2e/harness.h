@@ -15,6 +15,21 @@
 
 #define MS UINT64_C(1000000)             /* in nanoseconds */
 
+/*
+ * How long a test waits for what must come to pass, in ms. On a machine that has other work a process may not run for seconds; so
+ * whoever waits for something waits for so long, and it is only ever over when that something is wrong.
+ */
+#define PATIENCE_MS 60000u
+
+/*
+ * What should be quick: a mechanism that does not work makes it late each time, a busy machine now and then, or even often. It is quick
+ * if a quarter of the times is. Where a place has to be quick by itself, that place is tried again.
+ */
+struct pace {
+	unsigned times, quick;
+	uint64_t worst_ns;
+};
+
 struct daemon {
 	pid_t pid;                       /* 0: none */
 	int pidfd;                       /* readable when it has ended */
@@ -28,7 +43,7 @@ extern struct harness {
 	bool full;                       /* the long form of the test was asked for: $DLOCK_CHECK_FULL */
 } harness;
 
-/* To be called first, while the test has one thread. The test ends itself after so many seconds. */
+/* To be called first, while the test has one thread. Where it hangs it ends itself, before run-tests does; seconds: what it needs on a quiet machine. */
 void harness_begin(unsigned seconds);
 void harness_at_end(void (*fn)(void));   /* what must be undone before the directory can go */
 int harness_end(void);                   /* the plan; the exit status */
@@ -38,6 +53,10 @@ void skip(const char *title, const char *why);
 void note(const char *text, ...) __attribute__((format(printf, 1, 2)));
 __attribute__((noreturn)) void give_up(const char *text, ...) __attribute__((format(printf, 1, 2)));
 
+/* Returns whether it was in time. */
+bool pace_took(struct pace *p, uint64_t took_ns, unsigned limit_ms);
+bool pace_is_quick(const struct pace *p);        /* nothing is no quick pace */
+
 uint64_t now_ns(void);                   /* CLOCK_MONOTONIC */
 void nap_ns(uint64_t ns);
 uint32_t random_below(uint32_t n);
@@ -45,13 +64,14 @@ void end_with_parent(void);              /* in a fresh child */
 void *shared_memory(size_t n);           /* zeroed; children share it */
 void read_file(const char *path, char *ret, size_t n);   /* as a string; empty where it cannot be read */
 
-/* The thread sleeps in futex(2), in the kernel. Waits for it up to ms. */
-bool asleep(pid_t tid, unsigned ms);
+/* The thread sleeps in futex(2), in the kernel. Waits for it, with patience. */
+bool asleep(pid_t tid);
+bool asleep_within(pid_t tid, unsigned ms);
 
 /* The path of a program of this build: "daemon/dlockd". Static. */
 const char *built(const char *path);
 
-/* What follows the program is NULL-terminated. False: it has ended, or was not ready within ten seconds. */
+/* What follows the program is NULL-terminated. False: it has ended, or our patience. */
 bool daemon_start(struct daemon *d, const char *program, char *const *more, char *const *environment);
 void daemon_started(struct daemon *d);   /* the plain one; the test gives up without it */
 void daemon_end(struct daemon *d, int signo);

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness.h"
 
 struct scene scene;
+struct pace served_pace;
+bool served_late;
 
 /* --- In the actors --- */
 
@@ -93,21 +94,22 @@ uint64_t takes(struct actor *holder)
 void waits(struct actor *a, actor_fn fn)
 {
 	actor_send(a, fn, 1, NULL);
-	if (!asleep(a->pid, 2000))
+	if (!asleep(a->pid))
 		give_up("%s: one who is to wait waits", scene.kind->name);
 }
 
 bool served(struct actor *a, uint64_t since_ns, uint64_t above, const char *who)
 {
 	struct result r = { .r = -1 };
-	bool came = actor_result(a, 3000, &r);
-	double ms = came && r.at_ns > since_ns ? (double)(r.at_ns - since_ns) / 1e6 : 0;
+	bool came = actor_result(a, PATIENCE_MS, &r), right;
+	uint64_t took = came && r.at_ns > since_ns ? r.at_ns - since_ns : 0;
 
-	if (came && r.r == 0 && (r.token > above || (scene.kind->rides && r.token == above)) && ms <= LIMIT_MS)
-		return true;
-	note("%s, %s: %s, result %d, token %llx after %llx, %.3f ms", scene.kind->name, who, came ? "came" : "waits on", r.r,
-	     (unsigned long long)r.token, (unsigned long long)above, ms);
+	right = came && r.r == 0 && (r.token > above || (scene.kind->rides && r.token == above));
+	served_late = !pace_took(&served_pace, took, LIMIT_MS);
+	if (!right || served_late)
+		note("%s, %s: %s, result %d, token %llx after %llx, %.3f ms", scene.kind->name, who, came ? "came" : "waits on", r.r,
+		     (unsigned long long)r.token, (unsigned long long)above, (double)took / 1e6);
 	if (!came)
 		give_up("%s: %s is forgotten", scene.kind->name, who);
-	return false;
+	return right;
 }

@@ -122,13 +122,18 @@ static int work_all(uint32_t all)
 
 static void settled(void)
 {
-	for (int i = 0; i < 500 && (status_number("clients") > 1 || status_number("names") > 1); i++)
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; (status_number("clients") > 1 || status_number("names") > 1) && now_ns() < until;)
 		nap_ns(10 * MS);
 }
 
 static bool back(uint64_t now, uint64_t before)
 {
 	return now <= before + before / 10 + GRAIN;
+}
+
+static bool all_back(const struct size *now, const struct size *before)
+{
+	return back(now->segment, before->segment) && back(now->ledger, before->ledger) && back(now->memory, before->memory);
 }
 
 static uint64_t token_of(struct actor *a, const char *name)
@@ -168,7 +173,8 @@ int main(void)
 	r = work_all(ALL);
 	ok(r == 0, "%u names are opened, and closed (%d), in %.1f s", ALL, r, (double)(now_ns() - began) / 1e9);
 	settled();
-	after = measure();
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; after = measure(), !all_back(&after, &before) && now_ns() < until;)
+		nap_ns(100 * MS);
 	note("segment %llu to %llu, ledger %llu to %llu, memory %llu to %llu bytes", (unsigned long long)before.segment,
 	     (unsigned long long)after.segment, (unsigned long long)before.ledger, (unsigned long long)after.ledger,
 	     (unsigned long long)before.memory, (unsigned long long)after.memory);

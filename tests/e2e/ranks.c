@@ -38,7 +38,7 @@ static void served(const char *name, const unsigned *priority, unsigned n, const
 		give_up("%s cannot be had", name);
 	for (unsigned i = 0; i < n; i++) {
 		actor_begin(&a[i]);
-		if (actor_do(&a[i], act_open_ranked, priority[i], name).r || !actor_send(&a[i], act_wait, 0, NULL) || !asleep(a[i].pid, LIMIT))
+		if (actor_do(&a[i], act_open_ranked, priority[i], name).r || !actor_send(&a[i], act_wait, 0, NULL) || !asleep(a[i].pid))
 			give_up("waiter %u does not wait", i);
 	}
 	for (unsigned k = 0; k < n; k++) {
@@ -73,7 +73,7 @@ static void leaves(bool killed)
 	for (unsigned i = 0; i < 3; i++) {
 		actor_begin(&a[i]);
 		if (actor_do(&a[i], act_open_ranked, priority[i], name).r ||
-		    !actor_send(&a[i], i == 2 ? act_timed : act_wait, i == 2 ? until : 0, NULL) || (i < 2 && !asleep(a[i].pid, LIMIT)))
+		    !actor_send(&a[i], i == 2 ? act_timed : act_wait, i == 2 ? until : 0, NULL) || (i < 2 && !asleep(a[i].pid)))
 			give_up("waiter %u does not wait", i);
 	}
 	if (killed)
@@ -97,8 +97,8 @@ static void readers(void)
 	actor_begin(&writer);
 	actor_begin(&reader);
 	if (actor_do(&holder, act_open, 0, "read").r || actor_do(&holder, act_wait, 0, NULL).r ||
-	    actor_do(&writer, act_open_ranked, 0, "read").r || !actor_send(&writer, act_wait, 0, NULL) || !asleep(writer.pid, LIMIT) ||
-	    actor_do(&reader, act_open_ranked, 1, "read").r || !actor_send(&reader, act_wait_shared, 0, NULL) || !asleep(reader.pid, LIMIT))
+	    actor_do(&writer, act_open_ranked, 0, "read").r || !actor_send(&writer, act_wait, 0, NULL) || !asleep(writer.pid) ||
+	    actor_do(&reader, act_open_ranked, 1, "read").r || !actor_send(&reader, act_wait_shared, 0, NULL) || !asleep(reader.pid))
 		give_up("the stage cannot be set");
 	ok(actor_do(&holder, act_post, 0, NULL).r == 0 && actor_result(&reader, LIMIT, &got) && got.r == 0,
 	   "a reader with a priority comes before a writer without");

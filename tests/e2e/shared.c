@@ -83,7 +83,13 @@ static int wait_shared_ms(dlock_t *l, unsigned ms)
 
 /* --- Other threads and processes --- */
 
+/* Whatever it may have asked the daemon is answered, and it sleeps. */
 static bool still_waits(struct thread *t)
+{
+	return spawned_sleeps(t) && (nap_ns(30 * MS), spawned_sleeps(t));
+}
+
+static bool not_done(struct thread *t)
 {
 	nap_ns(30 * MS);
 	return !__atomic_load_n(&t->done, __ATOMIC_ACQUIRE);
@@ -171,7 +177,7 @@ static int hear(struct other *o)
 	struct pollfd p = { o->from, POLLIN, 0 };
 	int r = -1;
 
-	if (poll(&p, 1, 10000) != 1 || read(o->from, &r, sizeof r) != (ssize_t)sizeof r)
+	if (poll(&p, 1, PATIENCE_MS) != 1 || read(o->from, &r, sizeof r) != (ssize_t)sizeof r)
 		return -1;
 	return r;
 }
@@ -482,7 +488,7 @@ static void deaths(void)
 	other_end(&a, SIGKILL);                  /* a reader's death is no loss */
 	IS(EBUSY, dlock_trywait(l));
 	other_end(&b, SIGKILL);
-	OK(wait_ms(l, 2000));
+	OK(wait_ms(l, PATIENCE_MS));
 	OK(dlock_post(l));
 	other_begin(&a, "s9", 0);
 	other_begin(&b, "s9", 0);
@@ -490,11 +496,11 @@ static void deaths(void)
 	tell(&b, 'w');                           /* dies while it waits for readers */
 	TRUE(silent(&b));
 	other_end(&b, SIGKILL);
-	OK(wait_shared_ms(l, 2000));
+	OK(wait_shared_ms(l, PATIENCE_MS));
 	OK(dlock_post(l));
 	OK(ask(&a, 'u'));
 	other_end(&a, SIGKILL);                  /* a writer's is */
-	IS(EOWNERDEAD, wait_shared_ms(l, 2000));
+	IS(EOWNERDEAD, wait_shared_ms(l, PATIENCE_MS));
 	IS(EINVAL, dlock_consistent(l));
 	IS(EOWNERDEAD, dlock_upgrade(l));
 	OK(dlock_consistent(l));
@@ -522,16 +528,16 @@ static void stopped(void)
 	OK(ask(&a, 's'));
 	kill(a.pid, SIGSTOP);
 	IS(ETIMEDOUT, wait_ms(l, 100));          /* it holds on */
-	OK(wait_shared_ms(l, 100));
+	OK(wait_shared_ms(l, PATIENCE_MS));
 	OK(dlock_post(l));
 	kill(a.pid, SIGCONT);
 	OK(ask(&a, 'p'));
-	OK(wait_ms(l, 1000));
+	OK(wait_ms(l, PATIENCE_MS));
 	tell(&a, 's');
 	TRUE(silent(&a));
 	kill(a.pid, SIGSTOP);
 	OK(dlock_post(l));
-	OK(wait_ms(l, 1000));                    /* whoever was woken and does not run holds up nobody */
+	OK(wait_ms(l, PATIENCE_MS));                    /* whoever was woken and does not run holds up nobody */
 	OK(dlock_post(l));
 	kill(a.pid, SIGCONT);
 	IS(0, hear(&a));
@@ -556,7 +562,7 @@ static void restarted(void)
 	OK(ask(&b, 's'));
 	OK(ask(&b, 'p'));
 	spawn(&t, do_read_two, k);               /* has to ask for a line first */
-	TRUE(still_waits(&t));
+	TRUE(not_done(&t));
 	tell(&b, 'w');
 	TRUE(silent(&b));
 	daemon_started(&node);
@@ -574,7 +580,7 @@ static void restarted(void)
 	daemon_end(&node, SIGKILL);
 	other_end(&a, SIGKILL);                  /* while nobody looks */
 	daemon_started(&node);
-	OK(wait_ms(l, 3000));
+	OK(wait_ms(l, PATIENCE_MS));
 	OK(dlock_post(l));
 	OK(dlock_wait_shared(l));
 	IS(0, ask(&b, 's'));
@@ -598,7 +604,7 @@ static void readers_gone_before_the_daemon(void)
 	nap_ns(50 * MS);
 	daemon_end(&node, SIGKILL);
 	daemon_started(&node);
-	OK(wait_ms(l, 2000));
+	OK(wait_ms(l, PATIENCE_MS));
 	OK(dlock_post(l));
 	OK(dlock_close(l));
 }
@@ -699,6 +705,14 @@ static pid_t crowd_fork(struct crowd *c, unsigned me, unsigned writes, bool kill
 	return pid;
 }
 
+static bool crowd_all_in(const struct crowd *c, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (!__atomic_load_n(&c->read[i], __ATOMIC_RELAXED) || !__atomic_load_n(&c->wrote[i], __ATOMIC_RELAXED))
+			return false;
+	return true;
+}
+
 /* kills: one after the other is killed, wherever it is, and replaced. */
 static void crowd(unsigned n, unsigned writes, unsigned ms, bool kills)
 {
@@ -709,7 +723,7 @@ static void crowd(unsigned n, unsigned writes, unsigned ms, bool kills)
 
 	for (unsigned i = 0; i < n; i++)
 		pid[i] = crowd_fork(c, i, writes, kills);
-	for (until = now_ns() + ms * MS; now_ns() < until;) {
+	for (until = now_ns() + ms * MS; now_ns() < until || (!kills && !crowd_all_in(c, n) && now_ns() < until + PATIENCE_MS * MS);) {
 		unsigned i = random_below(n);
 
 		nap_ns((kills ? 1 + random_below(10) : 20) * MS);
@@ -759,6 +773,14 @@ static void endless(struct endless *e, unsigned me, bool write, unsigned hold_us
 	_exit(0);
 }
 
+static bool endless_enough(const struct endless *e)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (__atomic_load_n(&e->n[i], __ATOMIC_RELAXED) < 100)
+			return false;
+	return true;
+}
+
 static void starving(bool writers)
 {
 	struct endless *e = shared_memory(sizeof *e);
@@ -769,7 +791,9 @@ static void starving(bool writers)
 	for (unsigned i = 0; i < 4; i++)
 		if ((pid[i] = fork()) == 0)
 			endless(e, i, writers ? i == 0 : i != 0, 500);   /* three that overlap, and one */
-	nap_ns(1000 * MS);
+	/* All of them go on. How often is the machine's matter; that none of them has no share, ours. */
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; !endless_enough(e) && now_ns() < until;)
+		nap_ns(100 * MS);
 	__atomic_store_n(&e->end, 1, __ATOMIC_SEQ_CST);
 	for (unsigned i = 0; i < 4; i++) {
 		waitpid(pid[i], &status, 0);

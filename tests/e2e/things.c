@@ -16,8 +16,8 @@
 #include "harness.h"
 
 #define CREW     6
-#define SOON_MS  500
-#define LONG_MS  20000
+#define SOON_MS  500u
+#define LONG_MS  PATIENCE_MS
 #define DEATHS   (harness.full ? 200 : 14)
 
 static struct daemon daemon_;
@@ -307,16 +307,21 @@ static void crew_end(void)
 		actor_kill(&crew[i], SIGKILL);
 }
 
+static struct pace pace;                 /* of what is to be soon */
+
 static bool result_is(int i, unsigned ms, int r)
 {
+	uint64_t since = now_ns();
 	struct result res;
 
-	if (!actor_result(&crew[i], ms, &res)) {
+	if (!actor_result(&crew[i], PATIENCE_MS, &res)) {
 		note("nothing from %d", i);
 		return false;
 	}
 	if (res.r != r)
 		note("%d says %s", i, strerror(res.r));
+	if (ms == SOON_MS)
+		pace_took(&pace, res.at_ns > since ? res.at_ns - since : 0, ms);
 	return res.r == r;
 }
 
@@ -327,15 +332,32 @@ static bool nothing_from(int i, unsigned ms)
 	return !actor_result(&crew[i], ms, &res);
 }
 
+/* By dlock show, sooner or later. */
 static bool shown(const char *name, const char *part)
 {
+	uint64_t until = now_ns() + PATIENCE_MS * MS;
 	char text[4096];
 
-	dlock_command(text, sizeof text, "show --json %s", name);
-	if (strstr(text, part))
-		return true;
+	do {
+		dlock_command(text, sizeof text, "show --json %s", name);
+		if (strstr(text, part))
+			return true;
+		nap_ns(MS);
+	} while (now_ns() < until);
 	note("%s", text);
 	return false;
+}
+
+/* Waits for the condition, as the n-th. */
+static void waits_as(int i, const char *name, int n)
+{
+	char what[60], count[20];
+
+	actor_send(&crew[i], c_wait, 0, "");
+	snprintf(what, sizeof what, "--kind condition %s", name);
+	snprintf(count, sizeof count, "\"count\": %d", n);
+	if (!shown(what, count))
+		give_up("%s: somebody waits as number %d", name, n);
 }
 
 /* --- Daemons that die at one of their stores, one after the other --- */
@@ -385,7 +407,7 @@ static bool is_removed(void)
 	char text[1024];
 	int r = 1;
 
-	for (uint64_t until = now_ns() + 5000 * MS; r == 1 && now_ns() < until; nap_ns(MS))
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; r == 1 && now_ns() < until; nap_ns(MS))
 		r = dlock_command(text, sizeof text, "rm --kind latch left");
 	if (r)
 		note("rm --kind latch left: %d, %s", r, text);
@@ -428,13 +450,22 @@ static void latches(void)
 	crew_end();
 	crew_begin();
 	res.r = all(l_open, 9, "door");
-	ok(res.r && actor_do(&crew[0], l_value, 0, "").token == 0 && actor_do(&crew[1], l_wait, 1000, "").r == 0,
+	ok(res.r && actor_do(&crew[0], l_value, 0, "").token == 0 && actor_do(&crew[1], l_wait, PATIENCE_MS, "").r == 0,
 	   "it outlives all who use it");
 	ok(actor_do(&crew[0], l_unlink, 0, "door").r == 0 && actor_do(&crew[1], l_count, 1, "").r == ENOENT &&
-	   actor_do(&crew[2], l_wait, 1000, "").r == ENOENT, "unlinked it is gone for all");
+	   actor_do(&crew[2], l_wait, PATIENCE_MS, "").r == ENOENT, "unlinked it is gone for all");
 	ok(actor_do(&crew[0], l_unlink, 0, "door").r == ENOENT, "... and cannot be unlinked again");
 	removed_by_command();
 	crew_end();
+}
+
+static uint32_t counted(void)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < CREW; i++)
+		n += __atomic_load_n(&shared->counted[i], __ATOMIC_RELAXED);
+	return n;
 }
 
 static void latch_deaths(void)
@@ -448,7 +479,8 @@ static void latch_deaths(void)
 	for (int i = 0; i < CREW; i++)
 		actor_send(&crew[i], l_count_many, (uint64_t)i, "");
 	die_again_and_again(DEATHS);
-	nap_ns(50 * MS);
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; counted() <= 100 && now_ns() < until;)
+		nap_ns(50 * MS);
 	shared->stop = 1;
 	for (int i = 0; i < CREW; i++) {
 		if (!result_is(i, LONG_MS, 0))
@@ -473,10 +505,8 @@ static void conditions(void)
 	ok(actor_do(&crew[0], c_wait_unheld, 0, "").r == EPERM, "who does not hold the lock cannot wait");
 	res = actor_do(&crew[0], c_wait, 50, "");
 	ok(res.r == ETIMEDOUT && res.token == 1, "a wait ends at its time, with the lock held");
-	for (int i = 0; i < 4; i++) {
-		actor_send(&crew[i], c_wait, 0, "");
-		nap_ns(50 * MS);
-	}
+	for (int i = 0; i < 4; i++)
+		waits_as(i, "room", i + 1);
 	ok(shown("--kind condition room", "\"count\": 4") && shown("--kind condition room", "\"waiterCount\": 4") &&
 	   shown("room", "\"kind\": \"lock\""), "they wait, as dlock show tells");
 	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && result_is(0, SOON_MS, 0) && nothing_from(1, 50), "a signal wakes the first");
@@ -491,8 +521,7 @@ static void conditions(void)
 
 	crew_begin();
 	ok(all(c_open, 1, "robust"), "with a robust lock");
-	actor_send(&crew[0], c_wait, 0, "");
-	nap_ns(50 * MS);
+	waits_as(0, "robust", 1);
 	actor_do(&crew[1], c_take, 0, "");
 	ok(actor_do(&crew[1], c_signal, 0, "").r == 0, "signalled");
 	actor_kill(&crew[1], SIGKILL);
@@ -505,10 +534,8 @@ static void condition_deaths(void)
 {
 	crew_begin();
 	ok(all(c_open, 0, "deaths"), "opened anew");
-	for (int i = 0; i < 3; i++) {
-		actor_send(&crew[i], c_wait, 0, "");
-		nap_ns(50 * MS);
-	}
+	for (int i = 0; i < 3; i++)
+		waits_as(i, "deaths", i + 1);
 	kill(crew[0].pid, SIGSTOP);
 	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && nothing_from(1, 50), "a signal for one who is stopped");
 	actor_kill(&crew[0], SIGKILL);
@@ -576,10 +603,18 @@ static void identifiers(void)
 		twice += ids[i] == ids[i - 1];
 	ok(!twice, "none twice, over %u deaths of the daemon", deaths);
 	ok((ids[0] >> 12 & 1023) == worker && (ids[CREW * IDS - 1] >> 12 & 1023) == worker, "all of that worker");
-	kill(daemon_.pid, SIGSTOP);
-	res[0] = actor_do(&crew[0], i_take_all, 10000, "");
-	kill(daemon_.pid, SIGCONT);
-	note("without the daemon for %d ms", (int)res[0].token);
+	/* Again where it is short: a daemon that had to wait for its turn has not raised the ceiling in time. */
+	for (int tries = 0; tries < 10; tries++) {
+		actor_do(&crew[0], i_take_all, 300, "");
+		kill(daemon_.pid, SIGSTOP);
+		res[0] = actor_do(&crew[0], i_take_all, PATIENCE_MS / 2, "");
+		kill(daemon_.pid, SIGCONT);
+		note("without the daemon for %d ms", (int)res[0].token);
+		if (res[0].r != ENOTCONN || res[0].token >= 1500)
+			break;
+		for (uint64_t until = now_ns() + PATIENCE_MS * MS; actor_do(&crew[0], i_take_all, 300, "").r && now_ns() < until;)
+			;
+	}
 	ok(res[0].r == ENOTCONN && res[0].token >= 1500, "they go on while the daemon is stopped, up to the ceiling");
 	ok(actor_do(&crew[0], i_take_all, 300, "").r == 0, "... and after that");
 	crew_end();
@@ -617,6 +652,7 @@ int main(void)
 	condition_restarts();
 	identifiers();
 	values();
+	ok(pace_is_quick(&pace), "what is to be soon is soon (%u of %u times within %u ms)", pace.quick, pace.times, SOON_MS);
 	daemon_end(&daemon_, SIGTERM);
 	return harness_end();
 }

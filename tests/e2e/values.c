@@ -226,7 +226,7 @@ static void story_instructions(void)
 	count = s.at;
 	step_kill(&s);
 	stride = harness.full ? 1 : (long)((double)count * (double)(now_ns() - begin_ns) / (double)BUDGET_NS) + 1;
-	for (long at = random_below((uint32_t)stride); at <= count; at += stride) {
+	for (long next = random_below((uint32_t)stride), at = 0; at <= count; at = at < count && next > count ? count : next, next += stride) {
 		int value;
 
 		actor_do(&two, hold_and_set, 5, NULL);
@@ -287,10 +287,10 @@ static int other_get(struct stage *s, uint64_t unused)
 /* Asks again while the daemon is away. */
 static int patiently(struct actor *a, actor_fn fn, uint64_t arg, const char *text)
 {
-	for (int tries = 0;; tries++) {
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS;;) {
 		int r = actor_do(a, fn, arg, text).r;
 
-		if (tries == 100 || (r != ENOTCONN && r != -ENOTCONN))
+		if (now_ns() > until || (r != ENOTCONN && r != -ENOTCONN))
 			return r;
 		nap_ns(20 * MS);
 	}
@@ -320,7 +320,7 @@ static void story_daemon_stores(void)
 {
 	struct mortal_walk w = mortal_walk(harness.full ? 1 : 1 + random_below(4), BUDGET_NS, daemon_faulty);
 
-	ok(w.wrong == 0 && w.places > 20, "the daemon dies at %ld of its %ld stores: values stay, or are known to be lost", w.places, w.at);
+	ok(w.wrong == 0 && w.places > 5, "the daemon dies at %ld of its %ld stores: values stay, or are known to be lost", w.places, w.at);
 }
 
 /* --- who writes where it should not --- */
