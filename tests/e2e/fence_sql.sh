@@ -84,7 +84,7 @@ pg_start() {
 	$as "$bin/postgres" -D "$dir/pg" -c listen_addresses= -c unix_socket_directories="$dir" -c fsync=off \
 		-c dynamic_shared_memory_type=mmap >"$dir/pg.log" 2>&1 &
 	server=$!
-	for _ in $(seq 100); do
+	for _ in $(seq 600); do
 		if sql 'SELECT 1' >/dev/null 2>&1; then return 0; fi
 		sleep 0.1
 	done
@@ -94,10 +94,20 @@ pg_start() {
 sql() { psql -X -q -v ON_ERROR_STOP=1 -A -t -h "$dir" -U postgres postgres -c "$@"; }
 write_pg() { sql "BEGIN; SELECT dlock_admit('default/x', $1); INSERT INTO work VALUES ('$2'); ${3:-} COMMIT;"; }
 
+# A transaction is at its pg_sleep(), with all before that done.
+sleeping() { test "$(sql "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")" -gt 0; }
+wait_sleeping() {
+	for _ in $(seq 600); do
+		if sleeping; then return 0; fi
+		sleep 0.1
+	done
+	return 1
+}
+
 # An older holder's transaction is under way with the token that was the highest; a newer one waits for its end.
 pg_in_order() {
-	write_pg 10 slow 'SELECT pg_sleep(1);' &
-	sleep 0.4
+	write_pg 10 slow 'SELECT pg_sleep(3);' &
+	wait_sleeping || return 1
 	write_pg 11 quick
 	wait $!
 	test "$(sql "SELECT string_agg(what, ',') FROM (SELECT what FROM work WHERE what IN ('slow','quick') ORDER BY ctid) w")" = slow,quick
@@ -106,26 +116,25 @@ pg_in_order() {
 # Two transactions of one token go on side by side.
 pg_side_by_side() {
 	write_pg 20 first
-	begin=$(date +%s%N)
-	write_pg 20 a 'SELECT pg_sleep(1);' &
-	sleep 0.3
-	write_pg 20 b
-	test $(($(date +%s%N) - begin)) -lt 900000000
-	wait $!
+	write_pg 20 a 'SELECT pg_sleep(600);' &
+	wait_sleeping || return 1
+	write_pg 20 b && sleeping || return 1
+	sql "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+	wait $! || true
 }
 
 # The older one comes while the newer one has not committed yet: it waits, and is refused.
 pg_refused_after() {
-	write_pg 31 newer 'SELECT pg_sleep(1);' &
-	sleep 0.4
+	write_pg 31 newer 'SELECT pg_sleep(3);' &
+	wait_sleeping || return 1
 	refused 'stale token' write_pg 30 older
 	wait $!
 }
 
 # The newer one rolls back: then the older one is the newest that has written.
 pg_rolled_back() {
-	sql "BEGIN; SELECT dlock_admit('default/x', 41); SELECT pg_sleep(1); ROLLBACK;" &
-	sleep 0.4
+	sql "BEGIN; SELECT dlock_admit('default/x', 41); SELECT pg_sleep(3); ROLLBACK;" &
+	wait_sleeping || return 1
 	write_pg 40 still
 	wait $!
 }

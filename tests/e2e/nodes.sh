@@ -40,7 +40,7 @@ until_true() {
 	done
 }
 
-on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$dlock" "${@:2}"; }
+on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 100 "$dlock" "${@:2}"; }
 
 # configure NODE NAME TTL
 configure() {
@@ -62,6 +62,14 @@ etcd_start() {
 		--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \
 		--initial-cluster e=$url:$((base + 11)) --unsafe-no-fsync --log-level error >>"$dir/etcd.log" 2>&1 &
 	etcd=$!
+}
+
+# hold NODE NAME: somebody there holds it, for as long as the test lasts; his pid in $held
+holds() { on "$1" show "$2" 2>/dev/null | grep -q 'lock, held'; }
+hold() {
+	DLOCK_RUN_DIR=$dir/$1/run "$dlock" run "$2" -- sleep 10000 &
+	held=$!
+	until_true 100 holds "$1" "$2"
 }
 
 members() { on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\)"'; }

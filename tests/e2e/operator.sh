@@ -14,40 +14,40 @@ stop() {
 status_says() { on "$1" status 2>&1 | grep -q "$2"; }
 
 etcd_start
-configure 1 n1 2s
-configure 2 n2 2s
-configure 3 n3 4s
+configure 1 n1 6s
+configure 2 n2 6s
+configure 3 n3 9s
 start 1
 start 2
-until_true 30 there 1 2 && until_true 30 there 2 2
+until_true 100 there 1 2 && until_true 100 there 2 2
 ok $? "two nodes are a cluster"
 
 # --- another TTL ---
 
 start 3
-until_true 20 said 3 'stays outside the cluster: \[Cluster\] TTL= is 4000 ms here and 2000 ms in the cluster'
+until_true 100 said 3 'stays outside the cluster: \[Cluster\] TTL= is 9000 ms here and 6000 ms in the cluster'
 ok $? "a node with another TTL says so"
 sleep 1
-there 1 2 && ! there 3 1 && status_says 3 'TTL= is 4000 ms here'
+until_true 100 there 1 2 && ! there 3 1 && until_true 100 status_says 3 'TTL= is 9000 ms here'
 ok $? "it stays outside, and its status says why"
 stop 3
-configure 3 n3 2s
+configure 3 n3 6s
 start 3
-until_true 30 there 3 3
+until_true 100 there 3 3
 ok $? "with the right one it comes in"
 
 # --- what is copied from node to node ---
 
 stop 3
-configure 3 n2 2s
+configure 3 n2 6s
 start 3
-until_true 30 said 2 "the node at 127.0.0.1:$((base + 3)) is called n2, as this one is" && until_true 30 there 3 3
+until_true 100 said 2 "the node at 127.0.0.1:$((base + 3)) is called n2, as this one is" && until_true 100 there 3 3
 ok $? "two nodes of one name are told of, and work"
 stop 3
-configure 3 n3 2s
+configure 3 n3 6s
 sed -i "/^Listen/aAddress=127.0.0.1:$((base + 1))" "$dir/3/dlockd.conf"
 start 3
-until_true 30 said 1 "node n3 has this node's own address"
+until_true 100 said 1 "node n3 has this node's own address"
 ok $? "so is a node with the address of another"
 
 echo "1..$n"

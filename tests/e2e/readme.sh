@@ -23,7 +23,7 @@ cd "$TMPDIR" && ln -s "$srctree/include" "$srctree/docs" . && ln -s "${O:?}" bui
 unset LD_LIBRARY_PATH
 {
 	block console | sed -n 's/^\$ //p' | grep -vx make | sed "s|/tmp/hello|$TMPDIR/d|g" |
-		sed '/dlockd --dir/a for i in $(seq 200); do DLOCK_RUN_DIR='"$TMPDIR"'/d/run build/libclient/cmd/dlock status >/dev/null 2>\&1 \&\& break; sleep 0.02; done'
+		sed '/dlockd --dir/a for i in $(seq 3000); do DLOCK_RUN_DIR='"$TMPDIR"'/d/run build/libclient/cmd/dlock status >/dev/null 2>\&1 \&\& break; sleep 0.02; done'
 	echo 'kill %1; wait'
 } >typed
 bash typed >printed 2>errors

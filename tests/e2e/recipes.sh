@@ -7,25 +7,30 @@
 examples=$srctree/docs/examples programs=${O:?}/docs/examples
 
 # use NODE COMMAND...: a program of the library, as a client of that node
-use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "${@:2}"; }
+use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 200 "${@:2}"; }
 
 all_there() { there "$1" 3; }
 lines() { [ "$(wc -l <"$1")" = "$2" ]; }
 
-for i in 1 2 3; do configure $i n$i 3s; done
+for i in 1 2 3; do configure $i n$i 15s; done
 etcd_start
 for i in 1 2 3; do start $i; done
-until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
+until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
 ok $? "three nodes find one another"
 
 # --- A job that runs on one host ---
 
-# night FILE: cron starts it on each host, not quite at the same time.
+# night FILE: cron starts it on each host, not quite at the same time. The job lasts until two hosts have found it held.
 night() {
 	local file=$1 i started=
 	for i in 2 3 1; do
-		on $i run -n -E 0 nightly -- "$examples/once.sh" 1.6 sh -c 'echo "$DLOCK_TOKEN" >>"$0"' "$file" || echo failed >>"$file" &
+		{
+			on $i run -n -E 0 nightly -- "$examples/once.sh" 0.6 sh -c \
+				'echo "$DLOCK_TOKEN" >>"$0"; until [ "$(wc -l <"$0.ended")" -ge 2 ]; do sleep 0.05; done' "$file" || echo failed >>"$file"
+			echo "$i" >>"$file.ended"
+		} &
 		started="$started $!"
+		: >>"$file.ended"
 		sleep 0.1
 	done
 	wait $started
@@ -53,50 +58,63 @@ told() { grep -qs "$1" "$dir/follow"; }
 use 3 "$programs/leader" follow >"$dir/follow" 2>&1 &
 follower=$!
 stands 1
-until_true 10 leads 1 && stands 2 && until_true 10 told '^host1:80 leads'
+until_true 100 leads 1 && stands 2 && until_true 100 told '^host1:80 leads'
 ok $? "one leads, and another node is told who"
 sleep 0.3
 kill -KILL ${candidate[1]}
 wait ${candidate[1]} 2>/dev/null
-until_true 10 leads 2 && until_true 10 told '^host2:80 leads'
+until_true 100 leads 2 && until_true 100 told '^host2:80 leads'
 ok $? "... it is killed, and the next one leads, and that is told too"
 [ "$(sed -n 's/.* in term //p' "$dir/follow" | tee "$dir/terms" | sort -nu)" = "$(cat "$dir/terms")" ]
 ok $? "... in a higher term"
 kill -TERM ${candidate[2]}
 wait ${candidate[2]}
-[ $? = 0 ] && grep -q '^led ' "$dir/lead2" && until_true 10 eval '[ "$(tail -n 1 "$dir/follow")" = "nobody leads" ]'
+[ $? = 0 ] && grep -q '^led ' "$dir/lead2" && until_true 100 eval '[ "$(tail -n 1 "$dir/follow")" = "nobody leads" ]'
 ok $? "... and when it has resigned, nobody does"
 kill $follower
 wait $follower 2>/dev/null
 on 1 run --elect primary -- sh -c 'echo "$DLOCK_TOKEN" >"$0"; sleep 0.5' "$dir/primary1" &
-until_true 10 test -s "$dir/primary1"
-on 2 run --elect -w 10 primary -- sh -c 'echo "$DLOCK_TOKEN" >"$0"' "$dir/primary2" && [ "$(cat "$dir/primary2")" -gt "$(cat "$dir/primary1")" ]
+until_true 100 test -s "$dir/primary1"
+on 2 run --elect -w 60 primary -- sh -c 'echo "$DLOCK_TOKEN" >"$0"' "$dir/primary2" && [ "$(cat "$dir/primary2")" -gt "$(cat "$dir/primary1")" ]
 ok $? "dlock run --elect does so for a program that knows nothing of it"
 
 # --- A new version on all hosts, two at a time ---
 
-started=
-for i in 1 2 3 4 5 6; do
-	on $((i % 3 + 1)) run --sem 2 deploy -- "$examples/deploy.sh" host$i "$dir/deploy" &
-	started="$started $!"
-done
-wait $started
+# deployed SECONDS: each takes so long
+deployed() {
+	rm -f "$dir/deploy"
+	started=
+	for i in 1 2 3 4 5 6; do
+		DEPLOY_SECONDS=$1 on $((i % 3 + 1)) run --sem 2 deploy -- "$examples/deploy.sh" host$i "$dir/deploy" &
+		started="$started $!"
+	done
+	wait $started
+}
 # most FILE: how many were out at once, at most
 most() { sort "$1" | awk '$2 == "out" { n++ } $2 == "in" { n-- } n > most { most = n } END { print most + 0 }'; }
+# Again, and slower, where the machine has had no time for two at once.
+for seconds in 0.3 1 3 9; do
+	deployed $seconds
+	lines "$dir/deploy" 12 && [ "$(most "$dir/deploy")" -le 2 ] || break
+	[ "$(most "$dir/deploy")" = 1 ] || break
+done
 lines "$dir/deploy" 12 && [ "$(most "$dir/deploy")" = 2 ]
 ok $? "six hosts are taken out of service, two at a time"
 printf '1 out a\n2 out b\n3 out c\n4 in a\n' >"$dir/three"
 [ "$(most "$dir/three")" = 3 ]
 ok $? "... and the judge would see a third"
-DLOCK_RUN_DIR=$dir/1/run DEPLOY_SECONDS=60 "$dlock" run --sem 2 deploy -- "$examples/deploy.sh" lost "$dir/lost" 2>/dev/null &
+DLOCK_RUN_DIR=$dir/1/run DEPLOY_SECONDS=600 "$dlock" run --sem 2 deploy -- "$examples/deploy.sh" lost "$dir/lost" 2>/dev/null &
 lost=$!
-until_true 10 test -s "$dir/lost"
+until_true 100 test -s "$dir/lost"
 kill -KILL $lost
 wait $lost 2>/dev/null
-on 2 run --sem 2 -w 10 deploy -- "$dlock" run --sem 2 -w 10 deploy -- true
+on 2 run --sem 2 -w 50 deploy -- "$dlock" run --sem 2 -w 50 deploy -- true
 ok $? "... and the permit of one that is killed comes back"
 
 # --- A batch job in phases ---
+
+# come NODE BARRIER COUNT: so many of that node have come
+come() { on "$1" show --kind barrier --json "$2" 2>/dev/null | grep -q "\"count\": $3"; }
 
 # workers FIRST LAST: their pids in $started
 workers() {
@@ -125,8 +143,7 @@ ok $? "six workers on three nodes: none begins a phase before all have ended the
 rm "$dir"/phases/*
 workers 0 4
 all_came() { [ "$(ls "$dir/phases" | wc -l)" = 5 ]; }
-until_true 10 all_came
-sleep 0.3
+until_true 100 all_came && until_true 100 come 2 demo-phases 2
 kill -KILL "$(pgrep -f -- "^$programs/phases 6 4 $dir/phases")"
 started=${started% *}
 ended 75 && grep -q 'a worker has died' "$dir/phases.err"
@@ -158,8 +175,7 @@ use 1 "$programs/commit" 3 "$dir/file1" <<<three >/dev/null &
 started=$!
 DLOCK_RUN_DIR=$dir/2/run "$programs/commit" 3 "$dir/file2" <<<three >/dev/null &
 lost=$!
-until_true 10 test -s "$dir/file1.new" && until_true 10 test -s "$dir/file2.new"
-sleep 0.3
+until_true 100 test -s "$dir/file1.new" && until_true 100 test -s "$dir/file2.new" && until_true 100 come 2 demo-commit 1
 kill -KILL $lost
 wait $lost 2>/dev/null
 ended 1 && rm "$dir/file2.new" && all_have one

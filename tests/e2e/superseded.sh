@@ -10,22 +10,20 @@ there_both() { there 1 2 && there 2 2; }
 gone() { [ ! -d "/proc/$1" ] || grep -qs '^State:.Z' "/proc/$1/status"; }
 session() { on 1 status --json | grep -o '"session": *"[0-9a-f]*"' | grep -o '[0-9a-f]\{16\}'; }
 
-for i in 1 2; do configure $i n$i 4s; done
+for i in 1 2; do configure $i n$i 10s; done
 etcd_start
 for i in 1 2; do start $i; done
-until_true 30 there_both
+until_true 100 there_both
 ok $? "two nodes are a cluster"
 
-on 1 run held -- sleep 300 &
-held=$!
-until_true 10 on 2 show held >/dev/null 2>&1
+hold 1 held
 
 # --- the same directories ---
 
 # second: another daemon on node 1's directories, on a port that is free; its exit status
 second() {
 	sed "s/^Listen=.*/Listen=127.0.0.1:$((base + 4))/" "$dir/1/dlockd.conf" >"$dir/second.conf"
-	timeout 20 "$DLOCKD" --dir "$dir/1" --config "$dir/second.conf" >"$dir/second" 2>&1
+	timeout 60 "$DLOCKD" --dir "$dir/1" --config "$dir/second.conf" >"$dir/second" 2>&1
 }
 
 kill -STOP "${daemon[1]}"
@@ -37,7 +35,7 @@ second
 [ $? = 75 ] && grep -q 'another daemon uses this directory' "$dir/second"
 ok $? "... and though its lock was removed"
 kill -CONT "${daemon[1]}"
-until_true 10 there_both && kill -0 $held && on 1 run other true && ! on 2 run -n held true && ! said 1 'is lost'
+until_true 100 there_both && kill -0 $held && on 1 run other true && ! on 2 run -n held true && ! said 1 'is lost'
 ok $? "the first goes on, and has lost nothing"
 
 # --- a copy ---
@@ -46,7 +44,7 @@ cp -a "$dir/1" "$dir/3"
 sed -i "s/Name=n1/Name=n3/; s/^Listen=.*/Listen=127.0.0.1:$((base + 3))/" "$dir/3/dlockd.conf"
 : >"$dir/3/log"
 start 3
-until_true 30 there 3 3 && said 3 'the state directory is a copy' && ! said 3 'the session goes on' && kill -0 $held
+until_true 100 there 3 3 && said 3 'the state directory is a copy' && ! said 3 'the session goes on' && kill -0 $held
 ok $? "a copy with all its shared memory is another node, and says so"
 kill -TERM "${daemon[3]}"
 wait "${daemon[3]}"
@@ -56,7 +54,7 @@ unset 'daemon[3]'
 
 was=$(session)
 python3 -B "$srctree/tests/e2e/forge.py" "http://127.0.0.1:$((base + 10))" /dlock/test/ usurp 9 "$was"
-until_true 20 gone "${daemon[1]}"
+until_true 100 gone "${daemon[1]}"
 wait "${daemon[1]}"
 code=$?
 [ $code = 70 ] && said 1 "superseded: a later daemon has taken over this node's session"
@@ -66,7 +64,7 @@ code=$?
 [ $code = 75 ]
 ok $? "what it held is lost, and dlock run ends what it runs ($code)"
 start 1
-until_true 30 there_both && [ "$(session)" != "$was" ] && on 2 run held true
+until_true 100 there_both && [ "$(session)" != "$was" ] && on 2 run held true
 ok $? "started anew it has another session, and does not end again"
 
 echo "1..$n"

@@ -109,9 +109,9 @@ boot() {
 			"$here/systemd_boot.sh" "$root" "$installed" "$work/boot_id"
 	} >"$work/boot.log" 2>&1 &
 	outside=$!
-	until_true 5 eval "init=\$(cat /proc/$outside/task/$outside/children 2>/dev/null); init=\${init%% *}; [ -n \"\$init\" ]" &&
-		until_true 20 eval '[ "$(cat /proc/$init/comm 2>/dev/null)" = systemd ]' &&
-		until_true 20 booted
+	until_true 60 eval "init=\$(cat /proc/$outside/task/$outside/children 2>/dev/null); init=\${init%% *}; [ -n \"\$init\" ]" &&
+		until_true 60 eval '[ "$(cat /proc/$init/comm 2>/dev/null)" = systemd ]' &&
+		until_true 60 booted
 }
 
 booted() { [[ $(inside systemctl is-system-running) =~ ^(running|degraded)$ ]]; }
@@ -125,7 +125,7 @@ end_machine() {
 
 clean_up() {
 	end_machine
-	[ -z "$cgroup" ] || until_true 5 remove_cgroup "$cgroup"
+	[ -z "$cgroup" ] || until_true 60 remove_cgroup "$cgroup"
 	rm -rf "$work"
 }
 
@@ -143,7 +143,7 @@ ask() {
 	local before
 	before=$(grep -c "^$2" "$root/srv/$1.out")
 	printf %s "$2" >"$root/srv/$1"
-	until_true 5 eval "[ \$(grep -c '^$2' $root/srv/$1.out) -gt $before ]" || { echo none; return 1; }
+	until_true 60 eval "[ \$(grep -c '^$2' $root/srv/$1.out) -gt $before ]" || { echo none; return 1; }
 	grep "^$2" "$root/srv/$1.out" | tail -n 1 | cut -d ' ' -f 2-
 }
 
