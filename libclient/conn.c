@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,6 @@
 #define SOCKET     "dlockd.sock"
 #define ANCHOR_LEN 4096
 #define TRIES_MAX  3                     /* a daemon that is being restarted may break a connection more than once */
-#define SLICE_NS   UINT64_C(50000000)
 #define CLOSE_NS   UINT64_C(1000000000)
 
 #define UNHEARD_MAX 16
@@ -57,77 +55,6 @@ static struct {
 	unsigned minor;                  /* the daemon's */
 	char *path;
 } conn = { .fd = -1, .anchor_fd = -1 };
-
-/* --- The attach lock --- */
-
-static pthread_mutex_t attach = PTHREAD_MUTEX_INITIALIZER;
-static int attach_cancel_state, attach_errno;    /* of its holder */
-static int attach_waits;
-
-#ifdef __SANITIZE_THREAD__               /* which does not know pthread_mutex_clocklock() */
-static int mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *at)
-{
-	while (pthread_mutex_trylock(m) != 0) {
-		const struct limit l = {
-			.clock = clock,
-			.until_ns = (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec,
-		};
-
-		if (limit_nap(&l, 1000000) < 0)
-			return ETIMEDOUT;
-	}
-	return 0;
-}
-#else
-#define mutex_clocklock pthread_mutex_clocklock
-#endif
-
-static int attach_wait(const struct limit *limit)
-{
-	int r = 0;
-
-	__atomic_fetch_add(&attach_waits, 1, __ATOMIC_RELAXED);
-	do {
-		struct timespec at = limit_timespec(limit_slice(limit, SLICE_NS));
-
-		if (mutex_clocklock(&attach, limit->clock, &at) == 0)
-			break;
-		r = limit_over(limit);
-	} while (r == 0);
-	__atomic_fetch_sub(&attach_waits, 1, __ATOMIC_RELAXED);
-	return r;
-}
-
-bool attach_wanted(void)
-{
-	return __atomic_load_n(&attach_waits, __ATOMIC_RELAXED) > 0;
-}
-
-int attach_lock(const struct limit *limit)
-{
-	int saved = errno, state, r = 0;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	if (pthread_mutex_trylock(&attach) != 0)
-		r = attach_wait(limit);
-	if (r < 0) {
-		pthread_setcancelstate(state, NULL);
-		errno = saved;
-		return r;
-	}
-	attach_cancel_state = state;
-	attach_errno = saved;
-	return 0;
-}
-
-void attach_unlock(void)
-{
-	int state = attach_cancel_state, saved = attach_errno;
-
-	pthread_mutex_unlock(&attach);
-	errno = saved;
-	pthread_setcancelstate(state, NULL);
-}
 
 uint32_t conn_epoch(void)
 {
@@ -195,8 +122,7 @@ static void late_drop(void)
 
 void conn_child(void)
 {
-	attach = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	attach_waits = 0;
+	attach_child();
 	all_heard();                     /* the parent's, as is `late` */
 	socket_drop();
 	conn.client = 0;

@@ -6,8 +6,7 @@
  * to go on as the client that it was. Where the daemon agrees, nothing has changed. Where not, this
  * process is a new client: the epoch rises, and what was opened or held in the old one is lost.
  *
- * Requests are made one at a time, under the attach lock. Its holder may wait for the daemon, so
- * everyone takes it with a limit, and a fork does not wait for it.
+ * Requests are made one at a time, under the attach lock (attach.h).
  */
 #ifndef DLOCK_CONN_H
 #define DLOCK_CONN_H
@@ -16,14 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attach.h"
 #include "limit.h"
 #include "proto/kind.h"
 #include "proto/segment.h"
-
-/* Also keeps pthread_cancel() away, and errno as it was. -ETIMEDOUT, -ECANCELED. */
-int attach_lock(const struct limit *limit);
-void attach_unlock(void);
-bool attach_wanted(void);                /* somebody waits for it */
 
 uint32_t conn_epoch(void);               /* without locks; never 0 once something has been opened */
 const struct node_line *conn_line(uint32_t space);      /* of the present node page */
