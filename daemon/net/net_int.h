@@ -124,12 +124,14 @@ struct net {
 	struct net_stats stats;
 };
 
-/* net.c */
+/* say.c */
 void net_say(struct net *n, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* What strangers can cause. */
 void net_say_rationed(struct net *n, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void net_say_refused(struct net *n, const char *from, const char *why);  /* from: with its port, which does not matter */
 bool net_say_peers(struct net *n);       /* may one more line be said about nodes that are not reached? */
+
+/* net.c */
 uint64_t net_random(struct net *n);
 void net_tick_set(struct net *n);
 void net_settle(struct net *n);          /* at the end of the turn */
