@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Barriers among nodes: what the parties of this node want becomes events of the core, and its answers go to them. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "../grow.h"
 #include "../log.h"
 #include "../shm/barrier.h"
 #include "node.h"
@@ -26,15 +26,11 @@ void node_arrive(void *arg)
 
 static bool arrival_put(struct node *n, uint32_t barrier, uint32_t party)
 {
-	if (n->n_arrivals == n->arrivals_cap) {
-		unsigned cap = n->arrivals_cap ? n->arrivals_cap * 2 : 64;
-		struct node_arrival *v = realloc(n->arrivals, cap * sizeof *v);
+	struct node_arrival *v = grown(n->arrivals, n->n_arrivals, &n->arrivals_cap, 64, sizeof *v);
 
-		if (!v)
-			return false;
-		n->arrivals = v;
-		n->arrivals_cap = cap;
-	}
+	if (!v)
+		return false;
+	n->arrivals = v;
 	n->arrivals[n->n_arrivals++] = (struct node_arrival){ barrier, party };
 	loop_defer(n->loop, &n->arrive);
 	return true;

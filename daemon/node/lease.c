@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../grow.h"
 #include "../log.h"
 #include "../shm/word.h"
 #include "node.h"
@@ -155,17 +156,14 @@ void node_retry(void *arg)
 
 static void busy_add(struct node *n, struct space *s, uint32_t slot)
 {
+	struct node_name *v;
+
 	if (!name_is(s, slot) || name_at(s, slot)->state != NAME_IDLE)
 		return;
-	if (n->n_busy == n->busy_cap) {
-		unsigned cap = n->busy_cap ? n->busy_cap * 2 : 16;
-		struct node_name *v = realloc(n->busy, cap * sizeof *v);
-
-		if (!v)
-			return;          /* whoever waits is watched */
-		n->busy = v;
-		n->busy_cap = cap;
-	}
+	v = grown(n->busy, n->n_busy, &n->busy_cap, 16, sizeof *v);
+	if (!v)
+		return;                  /* whoever waits is watched */
+	n->busy = v;
 	n->busy[n->n_busy++] = (struct node_name){ s, slot };
 }
 

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../grow.h"
 #include "../log.h"
 #include "../shm/object.h"
 #include "../shm/sem.h"
@@ -104,7 +105,7 @@ struct waiting {
 
 struct waitings {
 	struct waiting *v;
-	size_t n, cap;
+	uint32_t n, cap;
 	unsigned lookups;        /* left of this question */
 };
 
@@ -112,15 +113,11 @@ struct waitings {
 
 static void waitings_add(struct waitings *w, struct waiting e)
 {
-	if (w->n == w->cap) {
-		size_t cap = w->cap ? w->cap * 2 : 64;
-		struct waiting *p = w->n < WAITINGS_MAX ? realloc(w->v, cap * sizeof *p) : NULL;
+	struct waiting *v = w->n < WAITINGS_MAX ? grown(w->v, w->n, &w->cap, 64, sizeof *v) : NULL;
 
-		if (!p)
-			return;
-		w->v = p;
-		w->cap = cap;
-	}
+	if (!v)
+		return;
+	w->v = v;
 	w->v[w->n++] = e;
 }
 

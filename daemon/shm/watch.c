@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "../grow.h"
 #include "object.h"
 #include "sigbus.h"
 #include "word.h"
@@ -45,20 +46,17 @@ static bool watch_has(const struct space *s, uint32_t slot)
 
 void watch_add(struct space *s, uint32_t slot)
 {
+	struct watch_entry *w;
+
 	if (!name_is_lock(s, slot) || watch_has(s, slot))
 		return;
-	if (s->n_watch == s->watch_cap) {
-		uint32_t cap = s->watch_cap ? s->watch_cap * 2 : 16;
-		struct watch_entry *w = realloc(s->watch, cap * sizeof *w);
-
-		if (!w) {
-			s->rescan = true;        /* the bit stays set: it is found again */
-			watch_arm(s, LOOK_MAX);
-			return;
-		}
-		s->watch = w;
-		s->watch_cap = cap;
+	w = grown(s->watch, s->n_watch, &s->watch_cap, 16, sizeof *w);
+	if (!w) {
+		s->rescan = true;                /* the bit stays set: it is found again */
+		watch_arm(s, LOOK_MAX);
+		return;
 	}
+	s->watch = w;
 	s->scan_found = true;
 	s->watch[s->n_watch++] = (struct watch_entry){ slot, 0, LOCK_LOAD(&seg_slot(s->base, slot)->word) };
 	s->watched[slot / 64] |= UINT64_C(1) << (slot % 64);

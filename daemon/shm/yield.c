@@ -15,6 +15,7 @@
  */
 #include <stdlib.h>
 
+#include "../grow.h"
 #include "shm.h"
 #include "word.h"
 
@@ -168,17 +169,13 @@ void yield_look(struct space *s, uint32_t slot)
 /* Without memory there is no burst, and no second look: only rings and looks for sleepers. */
 static void yield_add(struct space *s, const struct yield *y)
 {
-	if (s->n_yields == s->yields_cap) {
-		uint32_t cap = s->yields_cap ? s->yields_cap * 2 : 16;
-		struct yield *v = realloc(s->yields, cap * sizeof *v);
+	struct yield *v = grown(s->yields, s->n_yields, &s->yields_cap, 16, sizeof *v);
 
-		if (!v) {
-			yield_try(s, y->slot);
-			return;
-		}
-		s->yields = v;
-		s->yields_cap = cap;
+	if (!v) {
+		yield_try(s, y->slot);
+		return;
 	}
+	s->yields = v;
 	s->yields[s->n_yields++] = *y;
 	yields_arm(s, y->until && !y->promised ? burst_look(s) : LOOK_SPAN);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Condition variables: who of this node waits and signals, held against the record (cond_record.h says how). */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "../grow.h"
 #include "things.h"
 
 static struct cond_record rec;           /* the one that is being looked at */
@@ -21,15 +21,11 @@ static struct ticket *ticket_find(const struct party *p, uint32_t number)
 
 static struct ticket *ticket_add(struct party *p, uint32_t number)
 {
-	if (p->n_tickets == p->tickets_cap) {
-		uint32_t cap = p->tickets_cap ? p->tickets_cap * 2 : 4;
-		struct ticket *v = realloc(p->tickets, cap * sizeof *v);
+	struct ticket *v = grown(p->tickets, p->n_tickets, &p->tickets_cap, 4, sizeof *v);
 
-		if (!v)
-			return NULL;
-		p->tickets = v;
-		p->tickets_cap = cap;
-	}
+	if (!v)
+		return NULL;
+	p->tickets = v;
 	p->tickets[p->n_tickets] = (struct ticket){ .number = number };
 	return &p->tickets[p->n_tickets++];
 }

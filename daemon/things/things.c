@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../core/beat.h"
+#include "../grow.h"
 #include "key.h"
 
 static const struct record_ops *ops_of(enum kind kind)
@@ -62,17 +63,14 @@ static struct ended *ended_find(struct things *ts, uint64_t session)
 
 static struct ended *ended_add(struct things *ts, uint64_t session)
 {
+	struct ended *v;
+
 	if (ts->n_ended == ENDED_MAX)
 		ts->n_ended = 0;
-	if (ts->n_ended == ts->ended_cap) {
-		uint32_t cap = ts->ended_cap ? ts->ended_cap * 2 : 16;
-		struct ended *v = realloc(ts->ended, cap * sizeof *v);
-
-		if (!v)
-			return NULL;
-		ts->ended = v;
-		ts->ended_cap = cap;
-	}
+	v = grown(ts->ended, ts->n_ended, &ts->ended_cap, 16, sizeof *v);
+	if (!v)
+		return NULL;
+	ts->ended = v;
 	ts->ended[ts->n_ended] = (struct ended){ .session = session };
 	return &ts->ended[ts->n_ended++];
 }
