@@ -10,7 +10,7 @@ own=00000000000bad00 seed=$((RANDOM + 1))
 
 session() { on "$1" status --json | grep -o '"session": *"[0-9a-f]*"' | grep -o '[0-9a-f]\{16\}'; }
 rss() { awk '/VmRSS/ {print int($2 / 1024)}' "/proc/${daemon[$1]}/status"; }
-forge() { python3 -B "$srctree/tests/e2e/forge.py" "http://127.0.0.1:$((base + 10))" /dlock/test/ "$@"; }
+forge() { python3 -B "$srctree/tests/e2e/forge.py" "http://$host:$((base + 10))" /dlock/test/ "$@"; }
 
 for i in 1 2 3; do configure $i n$i 4s; done
 etcd_start
@@ -22,7 +22,7 @@ ok $? "three nodes are a cluster"
 ( for ((b = 1; ; b++)); do forge alive "$b" "$own"; sleep 1; done ) &
 beats=$!
 args=
-for i in 1 2 3; do args="$args $(session $i) 127.0.0.1:$((base + i))"; done
+for i in 1 2 3; do args="$args $(session $i) $host:$((base + i))"; done
 "${O:?}/tests/e2e/hostile_peer" "$seed" 7 $own $args >"$dir/hostile" 2>"$dir/hostile.err" &
 hostile=$!
 python3 -c "
@@ -32,7 +32,7 @@ for i in range(400):
     s = socket.socket()
     s.settimeout(1)
     try:
-        s.connect(('127.0.0.1', $base + 1 + i % 3))
+        s.connect(('$host', $base + 1 + i % 3))
         held.append(s)
     except OSError:
         pass

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 #
-# To be sourced: some daemons on loopback ports with one etcd beneath them, all in $dir, which goes with the test. Node N
-# listens at port $base + N, below those that the kernel gives to whoever connects. Results are counted in $n and $failed.
+# To be sourced: some daemons on loopback with one etcd beneath them, all in $dir, which goes with the test. Node N listens
+# at port $base + N, below those that the kernel gives to whoever connects, of an address that is this test's own: others run
+# beside it, and a daemon that is started again must find its port free. Results are counted in $n and $failed.
 
 set -u
 export LC_ALL=C.UTF-8
 dlock=${DLOCK:?} dir=$(mktemp -d /dev/shm/dlock-nodes.XXXXXX)
-base=$((20000 + $$ % 12000)) n=0 failed=0 etcd=
+host=127.$((1 + ($$ >> 16))).$(($$ >> 8 & 255)).$(($$ & 255)) base=20000 n=0 failed=0 etcd=
 declare -A daemon
 
 finish() {
@@ -45,8 +46,8 @@ on() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 100 "$dlock" "${@:2}"; }
 # configure NODE NAME TTL
 configure() {
 	mkdir -p "$dir/$1"
-	printf '[Node]\nName=%s\nListen=127.0.0.1:%d\n[Cluster]\nName=test\nStore=etcd://127.0.0.1:%d/dlock\nTTL=%s\n' \
-		"$2" $((base + $1)) $((base + 10)) "$3" >"$dir/$1/dlockd.conf"
+	printf '[Node]\nName=%s\nListen=%s:%d\n[Cluster]\nName=test\nStore=etcd://%s:%d/dlock\nTTL=%s\n' \
+		"$2" "$host" $((base + $1)) "$host" $((base + 10)) "$3" >"$dir/$1/dlockd.conf"
 }
 
 # In sessions of their own: where what is stopped is in ours, the end of another process can bring us SIGHUP.
@@ -56,7 +57,7 @@ start() {
 }
 
 etcd_start() {
-	local url=http://127.0.0.1
+	local url=http://$host
 
 	setsid etcd --name e --data-dir "$dir/etcd" --listen-client-urls $url:$((base + 10)) --advertise-client-urls $url:$((base + 10)) \
 		--listen-peer-urls $url:$((base + 11)) --initial-advertise-peer-urls $url:$((base + 11)) \

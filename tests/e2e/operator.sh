@@ -41,11 +41,11 @@ ok $? "with the right one it comes in"
 stop 3
 configure 3 n2 6s
 start 3
-until_true 100 said 2 "the node at 127.0.0.1:$((base + 3)) is called n2, as this one is" && until_true 100 there 3 3
+until_true 100 said 2 "the node at $host:$((base + 3)) is called n2, as this one is" && until_true 100 there 3 3
 ok $? "two nodes of one name are told of, and work"
 stop 3
 configure 3 n3 6s
-sed -i "/^Listen/aAddress=127.0.0.1:$((base + 1))" "$dir/3/dlockd.conf"
+sed -i "/^Listen/aAddress=$host:$((base + 1))" "$dir/3/dlockd.conf"
 start 3
 until_true 100 said 1 "node n3 has this node's own address"
 ok $? "so is a node with the address of another"

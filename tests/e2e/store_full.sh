@@ -5,7 +5,7 @@
 # time and not later, and come back by themselves.
 
 . "${srctree:?}/tests/e2e/nodes.sh"
-export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=http://127.0.0.1:$((base + 10))
+export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=http://$host:$((base + 10))
 
 both() { there 1 2 && there 2 2; }
 

@@ -6,7 +6,7 @@
 
 . "${srctree:?}/tests/e2e/nodes.sh"
 export ETCDCTL_API=3
-url=http://127.0.0.1:$((base + 10))
+url=http://$host:$((base + 10))
 
 keys() { etcdctl --endpoints "$url" get --prefix "/dlock/test/$1" --keys-only | grep -ac .; }
 clean() { [ "$(keys member/)" -le "$1" ]; }

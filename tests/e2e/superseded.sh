@@ -22,7 +22,7 @@ hold 1 held
 
 # second: another daemon on node 1's directories, on a port that is free; its exit status
 second() {
-	sed "s/^Listen=.*/Listen=127.0.0.1:$((base + 4))/" "$dir/1/dlockd.conf" >"$dir/second.conf"
+	sed "s/^Listen=.*/Listen=$host:$((base + 4))/" "$dir/1/dlockd.conf" >"$dir/second.conf"
 	timeout 60 "$DLOCKD" --dir "$dir/1" --config "$dir/second.conf" >"$dir/second" 2>&1
 }
 
@@ -41,7 +41,7 @@ ok $? "the first goes on, and has lost nothing"
 # --- a copy ---
 
 cp -a "$dir/1" "$dir/3"
-sed -i "s/Name=n1/Name=n3/; s/^Listen=.*/Listen=127.0.0.1:$((base + 3))/" "$dir/3/dlockd.conf"
+sed -i "s/Name=n1/Name=n3/; s/^Listen=.*/Listen=$host:$((base + 3))/" "$dir/3/dlockd.conf"
 : >"$dir/3/log"
 start 3
 until_true 100 there 3 3 && said 3 'the state directory is a copy' && ! said 3 'the session goes on' && kill -0 $held
@@ -53,7 +53,7 @@ unset 'daemon[3]'
 # --- somebody goes on with the session ---
 
 was=$(session)
-python3 -B "$srctree/tests/e2e/forge.py" "http://127.0.0.1:$((base + 10))" /dlock/test/ usurp 9 "$was"
+python3 -B "$srctree/tests/e2e/forge.py" "http://$host:$((base + 10))" /dlock/test/ usurp 9 "$was"
 until_true 100 gone "${daemon[1]}"
 wait "${daemon[1]}"
 code=$?
