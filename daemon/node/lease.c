@@ -49,10 +49,10 @@ void node_want(void *arg, struct space *s, uint32_t slot)
 	struct node_event ev = { .kind = rec->count ? CORE_EV_REFILL : rec->state == NAME_TRIED ? CORE_EV_CHANGE : CORE_EV_CLAIM,
 				 .ref = rec->ref, .used = rec->count };
 
-	if (!rec->count)
-		ev.wanted = wanted_weight(n, readers_want(s, slot));     /* where it was tried: in earnest */
 	if (ev.ref == UINT32_MAX && ref_take(n, s, slot, &ev.ref) < 0)
 		return;                  /* the sleeper is watched: it is asked again within 50 ms */
+	if (!rec->count)
+		ev.wanted = wanted_weight(n, readers_want(s, slot));     /* where it was tried: in earnest */
 	rec->state = NAME_ASKED;
 	if (!rec->count)
 		rec->raised = 0;
@@ -91,6 +91,7 @@ void node_lowered(void *arg, struct space *s, uint32_t slot, uint64_t used, bool
 
 void node_rank(void *arg, struct space *s, uint32_t slot)
 {
+	readers_want_again(s, slot, WANTS);      /* the claim stays what it is for, too */
 	node_give(arg, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = name_at(s, slot)->ref, .ranks = true,
 					    .wanted = wanted_weight(arg, readers_want(s, slot)) });
 }
@@ -306,6 +307,8 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 	}
 	if (q->kind == CORE_EV_KEEP || q->ranks)
 		return;                  /* it is kept no more; it has that priority already */
+	if (q->wanted)
+		readers_want_again(s, slot, WANTS & ~WANTS_UPGRADE);
 	if (q->kind == CORE_EV_CHANGE && q->held && q->wanted) {
 		space_refused(s, slot);  /* a share is what it stays with */
 		return;

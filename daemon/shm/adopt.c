@@ -125,6 +125,7 @@ void adopt_words(struct space *s)
 		if (!name_is_lock(s, next))
 			continue;
 		adopt_word(s, next);
+		readers_want_again(s, next, WANTS);
 		if (n->raised && n->count && !n->shared)
 			space_revoke_now(s, next);
 		seg_watched_set(s->base, next, false);

@@ -481,7 +481,7 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	/* A client may have scribbled the word open meanwhile; the range is given to a closed one. */
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
-	readers_want(s, slot);           /* served, or said again by who sleeps on */
+	readers_want_over(s, slot);      /* served, or said again by who sleeps on */
 	if (n->raised && !n->shared) {
 		name_give_again(s, slot, lost);
 		return;
@@ -507,6 +507,8 @@ void space_refused(struct space *s, uint32_t slot)
 	struct ledger_name *n = name_at(s, slot);
 
 	n->state = n->count ? NAME_LEASED : NAME_IDLE;
+	if (name_is_lock(s, slot) && !s->broken)
+		readers_want_again(s, slot, WANTS & ~WANTS_UPGRADE);     /* that is over now */
 	conn_kept(s->shm, s, slot);
 	if (n->count && n->shared && !s->broken)
 		upgrade_over(s, slot, (uint32_t)(READ_LOAD(&seg_slot(s->base, slot)->gate) & GATE_UPGRADER));

@@ -144,7 +144,23 @@ bool readers_inside_now(const struct space *s, uint32_t slot)
 
 uint32_t readers_want(struct space *s, uint32_t slot)
 {
-	return __atomic_exchange_n(&seg_slot(s->base, slot)->wants, 0, __ATOMIC_SEQ_CST);
+	uint32_t *wants = &seg_slot(s->base, slot)->wants, was = READ_LOAD(wants);
+
+	while (!__atomic_compare_exchange_n(wants, &was, (was & WANTS) << WANTS_ASKED, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
+	return was & WANTS;
+}
+
+void readers_want_again(struct space *s, uint32_t slot, uint32_t which)
+{
+	uint32_t *wants = &seg_slot(s->base, slot)->wants;
+
+	FAULT_AROUND(READ_OR(wants, READ_LOAD(wants) >> WANTS_ASKED & which));
+}
+
+void readers_want_over(struct space *s, uint32_t slot)
+{
+	FAULT_AROUND(READ_SWAP(&seg_slot(s->base, slot)->wants, 0));
 }
 
 /* Y is set before. Whoever leaves after this look rings. */

@@ -547,7 +547,15 @@ int reader_line(struct client *c, struct space *s, uint32_t *ret_line);  /* -ENO
 void readers_forget(struct shm *shm, uint32_t client);     /* it is dead: what it read is not read any more */
 bool readers_inside_now(const struct space *s, uint32_t slot);
 unsigned readers_cost(const struct space *s, uint32_t slot);       /* of looking for them, beyond a look at the word: in such looks */
-uint32_t readers_want(struct space *s, uint32_t slot);     /* who has gone to sleep since the last call: enum wants */
+
+/*
+ * What those want who have gone to sleep since the last call: enum wants. A lease is asked for with it; until that is granted
+ * (_over) it is remembered, for when the core does not take the claim, or another daemon has to make it (_again): they sleep on, and do not say it twice.
+ */
+uint32_t readers_want(struct space *s, uint32_t slot);
+void readers_want_again(struct space *s, uint32_t slot, uint32_t which);
+void readers_want_over(struct space *s, uint32_t slot);
+
 bool readers_drained(struct space *s, uint32_t slot);      /* false: whoever is the last to leave rings */
 /*
  * w: the word, which has not moved for two looks. An owner who is not inside, and has nobody to wait for, is stopped: he is passed over. Returns

@@ -59,6 +59,9 @@ enum wants {
 	WANTS_EXCLUSIVE = 1,             /* whoever asks for a lease wants to be alone ... */
 	WANTS_SHARED = 2,                /* ... or to read ... */
 	WANTS_UPGRADE = 4,               /* ... or reads, and wants to be alone before all others */
+
+	WANTS = 7,                       /* said by those who sleep */
+	WANTS_ASKED = 8,                 /* the daemon's, by so many bits higher: what it asks a lease for. It holds again if that comes to nothing */
 };
 
 /*

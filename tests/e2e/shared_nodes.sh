@@ -85,6 +85,24 @@ says 2 s && says 2 u && says 2 d && has_said 2 's0 u35 p0 s0 p0 s0 u0 d0 ' && sa
 ok $? 'and so the other way round'
 exec 7>&- 8>&-
 
+# one_masters NAME: the node called one has granted it
+one_masters() { on 1 run "$1" "$dlock" show "$1" | grep -q 'granted by one$'; }
+
+# Someone gives up while his node has asked and cannot hear; the next one comes before it has. Nobody writes.
+late=
+for i in $(seq 100); do one_masters "late$i" && late=late$i && break; done
+held 1 l "$late" -s
+in_there l
+kill -STOP "${daemon[1]}"
+! on 2 run -s -w 0.3 "$late" true
+gave_up=$?
+on 2 run -s -w 20 "$late" true & second=$!
+sleep 0.2
+kill -CONT "${daemon[1]}"
+[ -n "$late" ] && [ $gave_up = 0 ] && wait $second
+ok $? 'one that reads comes in beside another, though the one before him gave up unheard'
+let_go l
+
 held 1 e k -s
 in_there e
 kill -KILL "${daemon[1]}"

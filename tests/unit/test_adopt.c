@@ -134,6 +134,40 @@ static void goes_on(void **state)
 	stage_done(&t);
 }
 
+/* They say it once, and sleep; the claim that was made with it may come to nothing, or its daemon to an end. */
+static void wants_are_remembered(void **state)
+{
+	struct stage t;
+	uint32_t slot;
+
+	(void)state;
+	stage_open(&t);
+	t.r.silent = true;
+	slot = rig_name(&t.r, &t.a, t.s, "wanted");
+	READ_OR(&seg_slot(t.s->base, slot)->wants, (uint32_t)WANTS_SHARED);
+	assert_int_equal(readers_want(t.s, slot), WANTS_SHARED);
+	assert_int_equal(readers_want(t.s, slot), 0);
+
+	READ_OR(&seg_slot(t.s->base, slot)->wants, (uint32_t)WANTS_SHARED);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(readers_want(t.s, slot), WANTS_SHARED);
+		if (i == 1)
+			adopt(&t);
+		else
+			space_refused(t.s, slot);
+	}
+	readers_want_over(t.s, slot);
+	adopt(&t);
+	assert_int_equal(readers_want(t.s, slot), 0);
+
+	/* Who upgrades is told that he may not. The other sleeps on. */
+	READ_OR(&seg_slot(t.s->base, slot)->wants, (uint32_t)(WANTS_UPGRADE | WANTS_EXCLUSIVE));
+	assert_int_equal(readers_want(t.s, slot), WANTS_UPGRADE | WANTS_EXCLUSIVE);
+	space_refused(t.s, slot);
+	assert_int_equal(readers_want(t.s, slot), WANTS_EXCLUSIVE);
+	stage_done(&t);
+}
+
 static void died_meanwhile(void **state)
 {
 	struct stage t;
@@ -524,6 +558,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(goes_on, "holders hold on, waiters are watched, and nothing is asked for anew"),
+		STORY(wants_are_remembered, "what those want who sleep is said once, and remembered until it is granted"),
 		STORY(died_meanwhile, "who died while no daemon was there is found dead"),
 		STORY(pid_again, "a pid that another process has by now is not the client's"),
 		STORY(anchor_inherited, "who still has its anchor somewhere lives"),
