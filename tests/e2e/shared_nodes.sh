@@ -4,27 +4,27 @@
 
 . "${srctree:?}/tests/e2e/nodes.sh"
 
-configure 1 one 3s
-configure 2 two 3s
+configure 1 one 6s
+configure 2 two 6s
 etcd_start
 start 1
 start 2
-until_true 20 there 1 2 && until_true 20 there 2 2
+until_true 60 there 1 2 && until_true 60 there 2 2
 ok $? 'two nodes are there'
 
 # held NODE FILE NAME OPTIONS...: holds until the file is there
 held() { on "$1" run "${@:4}" "$3" -c "echo \$DLOCK_TOKEN >$dir/$2.in; until [ -e $dir/$2.out ]; do sleep 0.02; done" & }
-in_there() { until_true 10 test -s "$dir/$1.in"; }
+in_there() { until_true 60 test -s "$dir/$1.in"; }
 let_go() { touch "$dir/$1.out"; }
 token_of() { cat "$dir/$1.in"; }
 
 held 1 a r -s
 in_there a
 ok $? 'one reads on the first node'
-on 2 run -s -w 5 r true
+on 2 run -s -w 30 r true
 ok $? 'another on the second beside it'
 held 2 b r -s
-in_there b && on 1 run -s -w 5 r true && on 2 run -s -w 5 r true
+in_there b && on 1 run -s -w 30 r true && on 2 run -s -w 30 r true
 ok $? 'both read at once, and others come and go'
 ! on 1 run -w 0.3 r true && ! on 2 run -w 0.3 r true && ! on 1 run -n r true
 ok $? 'nobody writes meanwhile'
@@ -62,7 +62,7 @@ wait $one $two $three
 [ ! -e "$dir/wrong" ] && [ "$(cat "$dir/x")" = 36 ]
 ok $? 'writers and readers of both nodes, 36 of each'
 
-# Two that are told what to do: says NODE LETTERS, and has_said NODE WHAT (within five seconds).
+# Two that are told what to do: says NODE LETTERS, and has_said NODE WHAT (within a minute).
 for i in 1 2; do
 	mkfifo "$dir/tell.$i"
 	DLOCK_RUN_DIR=$dir/$i/run "${O:?}/tests/e2e/shared_teller" <"$dir/tell.$i" >"$dir/said.$i" &
@@ -70,10 +70,10 @@ done
 exec 7>"$dir/tell.1" 8>"$dir/tell.2"
 says() { echo "$2" >&$((6 + $1)); }
 is_said() { [ "$(cat "$dir/said.$1")" = "$2" ]; }
-has_said() { until_true 5 is_said "$1" "$2"; }
+has_said() { until_true 60 is_said "$1" "$2"; }
 says 1 s && says 2 s && has_said 1 's0 ' && has_said 2 's0 '
 says 1 u
-sleep 0.3
+sleep 1
 says 2 u
 has_said 2 "s0 u35 " && is_said 1 's0 '
 ok $? 'of two nodes that upgrade the second is told so'
@@ -96,7 +96,7 @@ in_there l
 kill -STOP "${daemon[1]}"
 ! on 2 run -s -w 0.3 "$late" true
 gave_up=$?
-on 2 run -s -w 20 "$late" true & second=$!
+on 2 run -s -w 30 "$late" true & second=$!
 sleep 0.2
 kill -CONT "${daemon[1]}"
 [ -n "$late" ] && [ $gave_up = 0 ] && wait $second
@@ -108,7 +108,7 @@ in_there e
 kill -KILL "${daemon[1]}"
 on 2 run -s -w 1 k true
 start 1
-until_true 10 on 1 run y true && on 2 run -s -w 5 k true && ! on 2 run -w 0.3 k true && let_go e && on 2 run -w 5 k true
+until_true 60 on 1 run y true && on 2 run -s -w 30 k true && ! on 2 run -w 0.3 k true && let_go e && on 2 run -w 30 k true
 ok $? 'a daemon comes back: what was read is read'
 
 echo "1..$n"
