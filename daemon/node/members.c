@@ -59,6 +59,15 @@ const char *node_peer_name(const struct node *n, uint64_t session)
 	return text;
 }
 
+/* It ends when its time is over, and where it is reached is nobody but this node. */
+bool member_is_former(const struct node *n, uint64_t node, const char *address)
+{
+	uint64_t own;
+
+	memcpy(&own, n->boot.node_id, sizeof own);
+	return node == own && strcmp(address, n->cluster.address) == 0;
+}
+
 static void member_reach(const struct node *n, const struct core_member *m, struct query_member *ret)
 {
 	struct search s = { .session = m->session };
@@ -67,6 +76,8 @@ static void member_reach(const struct node *n, const struct core_member *m, stru
 	ret->state = s.found ? net_state_text(s.peer.state) : "unknown";
 	if (m->linked && m->via)
 		ret->state = "relayed";
+	else if (member_is_former(n, m->node, m->address))
+		ret->state = "former";
 	if (!s.found)
 		return;
 	ret->rtt_us = s.peer.rtt / NSEC_PER_USEC;

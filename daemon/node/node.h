@@ -249,6 +249,7 @@ void node_loss_done(void *arg);
 /* members.c */
 const char *node_peer_name(const struct node *n, uint64_t session);      /* until the next call */
 void member_copies(const struct node *n, const char *its_name, const char *its_address);    /* says what another node has of this one's */
+bool member_is_former(const struct node *n, uint64_t node, const char *address);   /* an earlier session of this node, listed still */
 void members_each(void *arg, void (*fn)(void *ctx, const struct query_member *q), void *ctx);
 void members_cluster(const struct node *n, const struct core_stats *st, struct query_cluster *ret);
 

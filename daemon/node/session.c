@@ -220,7 +220,8 @@ void act_cluster(struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_LINK:
 		member_copies(n, a->session.name, a->session.address);
-		r = net_link(c->net, a->session.session, a->session.address);
+		r = net_link(c->net, a->session.session,
+			     member_is_former(n, a->session.node, a->session.address) ? NULL : a->session.address);
 		if (r < 0)
 			log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "node %s at %s: %s", a->session.name,
 				    a->session.address, strerror(-r));

@@ -142,7 +142,7 @@ void doctor_peers(struct doctor_report *r, struct client *c)
 		struct json_object *m = json_object_array_get_idx(members, i);
 		const char *state = field_text(m, "state"), *error = field_text(m, "error");
 
-		if (strcmp(state, "self") == 0 || strcmp(state, "up") == 0 || strcmp(state, "relayed") == 0)
+		if (strcmp(state, "self") == 0 || strcmp(state, "up") == 0 || strcmp(state, "relayed") == 0 || strcmp(state, "former") == 0)
 			continue;
 		if (missed++ < PEERS_SHOWN)
 			doctor_say(r, "peers", DOCTOR_WARN, "Look at the log of both daemons; the port (7420) has to be open between all nodes.",

@@ -20,7 +20,7 @@ static enum colour state_colour(const char *state)
 {
 	if (state[0] == 'u' || state[0] == 's')          /* up, self */
 		return COLOUR_GOOD;
-	return state[0] == 'r' ? COLOUR_WARN : COLOUR_BAD;       /* relayed, resolving; the rest has none */
+	return state[0] == 'r' || state[0] == 'f' ? COLOUR_WARN : COLOUR_BAD;    /* relayed, resolving, former; the rest has none */
 }
 
 static void roles(struct json_object *m, char *ret, size_t size)

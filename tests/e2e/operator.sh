@@ -36,6 +36,15 @@ start 3
 until_true 100 there 3 3
 ok $? "with the right one it comes in"
 
+# --- who begins anew ---
+
+stop 3
+rm -r "$dir/3/run"
+: >"$dir/3/log"
+start 3
+until_true 100 said 3 'in the cluster' && ! said 3 'the session goes on' && until_true 100 there 3 3 && ! grep 'own session' "$dir/3/log"
+ok $? "a node that begins anew does not take its former session, while that lasts, for somebody else"
+
 # --- what is copied from node to node ---
 
 stop 3
