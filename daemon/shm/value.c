@@ -104,12 +104,13 @@ void value_resume(struct space *s, uint32_t slot)
 void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, uint64_t first)
 {
 	struct value_head h = { .state = v->state, .token = v->token, .count = v->count, .len = v->len };
+	struct ledger_name *n = name_at(s, slot);
 
 	if (s->broken)
 		return;
-	if (name_at(s, slot)->lost)
-		FAULT_AROUND(name_at(s, slot)->lost = 0);
-	if (v->state == VALUE_NONE && !name_at(s, slot)->paged)
+	if (n->lost)
+		FAULT_AROUND(n->lost = 0);
+	if (v->state == VALUE_NONE && !n->paged)
 		return;
 	if (value_page_open(s, slot) < 0) {
 		shm_tell(s->shm, "value-lost", s, slot, 0, v->token, "no memory for it");
