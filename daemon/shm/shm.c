@@ -42,7 +42,7 @@ static int watch_anchors(struct shm *shm)
 	__builtin_snprintf(path, sizeof path, "/proc/self/fd/%d", shm->anchor_dirfd);
 	if (inotify_add_watch(shm->inotify, path, IN_CLOSE_NOWRITE | IN_ONLYDIR) < 0)
 		return -errno;
-	return loop_read_start(shm->loop, shm->inotify, 65536, client_anchor_events, shm, &shm->inotify_read);
+	return loop_read_start(shm->loop, shm->inotify, 65536, anchors_events, shm, &shm->inotify_read);
 }
 
 /* What the session before had promised ends, visibly for whoever still maps it. */
@@ -104,7 +104,7 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	shm->dirfd = shm->anchor_dirfd = shm->hint_dirfd = shm->inotify = shm->listen_fd = -1;
 	shm->page.fd = -1;
 	shm->ledger.head = -1;
-	loop_timer_init(&shm->anchor_timer, client_recheck, shm);
+	loop_timer_init(&shm->anchor_timer, anchors_recheck, shm);
 	chores_init(shm);
 	delays_init(shm);
 	parties_init(shm);

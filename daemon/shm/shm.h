@@ -510,9 +510,14 @@ void client_leave(struct shm *shm, uint32_t index, uint32_t open);       /* one 
 void client_forget(struct shm *shm, uint32_t index);       /* all of them have: the index is free */
 bool client_is_in(const struct client *c, const struct space *s);        /* it has an area there. c may be NULL */
 void client_area_forget(struct client *c, uint32_t space); /* c may be NULL */
-int client_anchored(struct shm *shm, uint32_t index);      /* 1, 0; or negative: that cannot be found out now */
-void client_recheck(void *arg);
-void client_anchor_events(void *arg, const void *data, ssize_t n);
+
+/* --- anchor.c: whose address space is there --- */
+
+int anchor_make(struct shm *shm, uint32_t index);         /* what the client gets */
+int anchor_there(struct shm *shm, uint32_t index);        /* 1, 0; or negative: that cannot be found out now */
+void anchor_remove(struct shm *shm, uint32_t index);
+void anchors_recheck(void *arg);                           /* the timer */
+void anchors_events(void *arg, const void *data, ssize_t n);       /* inotify's */
 
 /* --- chore.c: what takes long is done in slices, one a turn --- */
 

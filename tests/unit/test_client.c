@@ -258,7 +258,7 @@ static void overflow(void **state)
 	snprintf(path, sizeof path, "anchor/%u", a.index);
 	other = openat(r.rundir, path, O_WRONLY | O_CLOEXEC);
 	flock(a.anchor, LOCK_UN);
-	client_anchor_events(r.shm, &ev, sizeof ev);
+	anchors_events(r.shm, &ev, sizeof ev);
 	assert_true(gone(&r, &a));
 	assert_false(gone(&r, &b));
 	close(other);
