@@ -114,6 +114,17 @@ static void want_tokens(struct space *s, uint32_t slot)
 }
 
 /*
+ * Closed, and somebody sleeps on it: the grant wakes whose turn it is. To be woken before would cost him his place in the
+ * queue, and the rank by which that is found: nobody has taken the word from under him, and yet he would be an heir.
+ */
+static bool watch_closed(const struct space *s, uint32_t slot)
+{
+	uint64_t w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+
+	return lock_is_free(w) && !(w & (LOCK_L | LOCK_MODE)) && name_awaited(s, slot);
+}
+
+/*
  * Before the slot is dropped it says so, and is looked at once more: see segment.h. By a whole look:
  * one may have gone to sleep, and another, stopped since, have taken W for nobody's and not woken all.
  */
@@ -121,7 +132,7 @@ static bool watch_keep(struct space *s, struct watch_entry *e)
 {
 	uint64_t *word = &seg_slot(s->base, e->slot)->word;
 
-	if (!lock_look(word)) {
+	if (!watch_closed(s, e->slot) && !lock_look(word)) {
 		FAULT_AROUND(seg_watched_set(s->base, e->slot, false));
 		FAULT_AROUND(seg_bit_clear(s->base, SEG_WATCH, e->slot));
 		if (!lock_look(word)) {

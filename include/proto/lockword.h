@@ -39,7 +39,7 @@
  *                 takes K back.
  *   the daemon    a sleeper makes sure that the slot is on the daemon's watch list. Every 10 to
  *                 50 ms the daemon looks (lock_look): free with W means wake one more, K on a held
- *                 word is cleared. So a stopped or killed waker, waiter or heir holds up nobody
+ *                 word is cleared. (Not while the word is closed: the grant wakes.) So a stopped or killed waker, waiter or heir holds up nobody
  *                 longer than that, and neither needs to leave a note.
  *   fairness      a woken waiter that finds the word taken again becomes the heir: it no longer
  *                 goes to the end of the queue, nobody behind it is woken, and once it has been

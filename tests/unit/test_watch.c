@@ -125,6 +125,46 @@ static void settles(void **state)
 	stage_done(&t);
 }
 
+/* While the word is closed nobody is woken for nothing, and loses his place; the grant wakes. Who has gone is not looked after. */
+static void closed(void **state)
+{
+	pthread_t thread;
+	struct stage t;
+
+	(void)state;
+	stage_open(&t);
+	t.slot = rig_name(&t.r, &t.b, t.s, "far");
+	*rig_word(t.s, t.slot) |= LOCK_W;
+	thread = sleeper_begin(&t);
+	t.r.silent = true;
+	rig_want(t.s, t.slot);
+	rig_watch(t.s, t.slot);
+	rig_turn(&t.r);
+	for (int i = 0; i < 10; i++) {
+		uint64_t w = LOCK_LOAD(rig_word(t.s, t.slot));
+
+		assert_int_equal(w, LOCK_W);
+		assert_int_equal(futex_sleepers(lock_futex(rig_word(t.s, t.slot)), (uint32_t)w), 1);
+		fake_loop_advance(t.r.loop, 50 * MS);
+	}
+	assert_int_equal(t.s->n_watch, 1);
+	rig_grant(&t.r, t.s, t.slot);
+	pthread_join(thread, NULL);
+	assert_true(has_k(&t));
+	stage_done(&t);
+
+	stage_open(&t);
+	t.slot = rig_name(&t.r, &t.b, t.s, "far");
+	*rig_word(t.s, t.slot) |= LOCK_W;
+	rig_watch(t.s, t.slot);
+	rig_turn(&t.r);
+	fake_loop_advance(t.r.loop, 50 * MS);
+	assert_false(LOCK_LOAD(rig_word(t.s, t.slot)) & LOCK_W);
+	fake_loop_advance(t.r.loop, 50 * MS);
+	assert_int_equal(t.s->n_watch, 0);
+	stage_done(&t);
+}
+
 static void grows_rarer(void **state)
 {
 	nsec_t last, next, spans[6];
@@ -375,6 +415,7 @@ int main(void)
 		STORY(looks_soon, "the daemon looks ten milliseconds after the bell"),
 		STORY(grows_rarer, "looks grow rarer, to one in 50 ms, and come sooner when something moves"),
 		STORY(settles, "who holds alone in the end is not looked after"),
+		STORY(closed, "who waits for another node sleeps until the grant, and keeps his place"),
 		STORY(dropped, "a slot on which nobody sleeps is dropped, and an empty list sets no timer"),
 		STORY(bit_without_name, "bits of slots without a name are nothing"),
 		STORY(wakes_again, "a wake-up that a stopped process owes is given"),
