@@ -27,6 +27,7 @@ ok() {           # ok STATUS TITLE
 	echo "not ok $n - $2"
 	failed=1
 	for i in 1 2 3; do tail -n 12 "$dir/$i/log" 2>/dev/null | sed "s/^/# node $i: /"; done
+	! declare -F seen >/dev/null || seen | sed 's/^/# /'
 }
 
 us() { echo "${EPOCHREALTIME/[.,]/}"; }
@@ -77,4 +78,24 @@ members() { on "$1" members --json 2>/dev/null | grep -c '"state": *"\(up\|self\
 
 # there NODE COUNT: it is in the cluster, and so many nodes are.
 there() { [ "$(members "$1")" = "$2" ] && on "$1" status 2>/dev/null | grep -q '^Lease *good'; }
+
+# wait_there NODE NAME COUNT: so many processes of the node wait for it, and say so (they may not have asked the daemon yet).
+wait_there() { on "$1" show --json "$2" 2>/dev/null | grep -q "\"waiterCount\": *$3\b"; }
+
+# asleep PID: as who waits is when there is nothing left for it to do.
+asleep() { grep -q '^[0-9]* (.*) S ' "/proc/$1/stat" 2>/dev/null; }
+
+# caught_up NODE NAME: the name's master knows what the node had to say of it, and the node what the master had. Frames between the
+# two come in their order; so it is asked for another name of the same master, one that nobody has had.
+declare -i fresh=0
+caught_up() {
+	local master
+	master=$(for i in 1 2 3; do on $i show --json "$2" 2>/dev/null; done | sed -n 's/^ *"master": *"\(.*\)".*/\1/p' | head -n 1)
+
+	for _ in {1..100}; do
+		fresh+=1
+		on "$1" run fresh.$fresh -- "$dlock" show --json fresh.$fresh 2>/dev/null | grep -q "\"master\": *\"$master\"" && return
+	done
+	return 1
+}
 said() { grep -qs "$2" "$dir/$1/log"; }
