@@ -281,11 +281,10 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	if (c && msg->number < c->number)
 		return;
 	if (c && msg->number == c->number) {
+		limit_answer(m, n, c, msg, s);   /* before what was granted under it is said again */
 		take_repeated(m, n, handle, msg, s);
-		if (!(r = record_if(m, n)) || !(handle = claim_find(m, r, peer)))
-			return;
-		news_again(m, n, claim_at(m, handle), msg);
-		limit_answer(m, n, claim_at(m, handle), msg, s);
+		if ((r = record_if(m, n)) && (handle = claim_find(m, r, peer)))
+			news_again(m, n, claim_at(m, handle), msg);
 		return;
 	}
 	if (!held_possible(m, c, msg))

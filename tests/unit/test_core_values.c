@@ -707,6 +707,31 @@ static void latest_limit(void **state)
 	}
 }
 
+/* Neither the grant nor the limit was heard: both are said again, and the grant last, since it was granted under that limit. */
+static void limit_before_grant(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct msg m;
+
+	bench_init(&b);
+	reign(&b, 5);
+	synced(&b);
+	assert_int_equal(say(&b, permits(MSG_CLAIM, 2, 0, 3)).kind, MSG_GRANT);
+	m = permits(MSG_CLAIM, 3, 1, 3);
+	m.seen = m.range.first = token_make(5, 1);
+	m.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
+	m.resize = 5;
+	assert_int_equal(say(&b, m).kind, MSG_LIMIT);
+	m.number = 4;
+	m.flags = 0;
+	m.wanted = 4;
+	say(&b, m);
+	m = say(&b, m);
+	assert_true(m.kind == MSG_GRANT && m.held == 4);
+	bench_done(&b);
+}
+
 /* Who opens it with another number than it was opened with, or has now, is refused. */
 static void other_number(void **state)
 {
@@ -889,6 +914,7 @@ int main(void)
 		{ "a semaphore grows and shrinks under its holders", grows_and_shrinks, NULL, NULL, NULL },
 		{ "a lock is not resized", lock_has_no_limit, NULL, NULL, NULL },
 		{ "of limits the latest counts, and those who know an older one are told", latest_limit, NULL, NULL, NULL },
+		{ "what was granted under another limit is said again after that limit", limit_before_grant, NULL, NULL, NULL },
 		{ "whoever opens a semaphore with another number is refused", other_number, NULL, NULL, NULL },
 		{ "observers are told who leads, at each hand-over, and that nobody does", observers, NULL, NULL, NULL },
 		{ "a leader that was there before its observers is asked", observed_later, NULL, NULL, NULL },
