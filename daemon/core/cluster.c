@@ -377,6 +377,7 @@ int cluster_answer(struct core *c, const struct core_event *ev, struct step *s)
 
 	if (kind < 0)
 		return kind;
+	c->cluster.plan_due = true;
 	switch ((enum ask_kind)kind) {
 	case ASK_BEAT:
 	case ASK_RECORD:

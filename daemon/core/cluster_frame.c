@@ -19,6 +19,7 @@ void cluster_link_up(struct core *c, const struct core_event *ev)
 	if (!p || p->ended || ev->link.conn <= p->conn_last || ev->link.incarnation < p->id.incarnation)
 		return;
 	p->conn_last = ev->link.conn;
+	c->cluster.plan_due = true;
 	path_reached(c, p, ev->link.conn, ev->link.incarnation, NULL);
 }
 
@@ -28,6 +29,7 @@ void cluster_link_down(struct core *c, const struct core_event *ev)
 
 	if (!p || !peers_index(&c->peers, p) || p->via || p->conn != ev->link.conn)
 		return;
+	c->cluster.plan_due = true;
 	path_lost(c, p);
 	if (!p->since)
 		peers_drop(&c->peers, p);
@@ -96,8 +98,10 @@ int cluster_recv(struct core *c, const struct core_event *ev, struct step *s)
 	struct peer *p = peers_find(&c->peers, ev->recv.session);
 	struct frame f;
 
-	if (envelope_is(ev->recv.bytes, ev->recv.n))
+	if (envelope_is(ev->recv.bytes, ev->recv.n)) {
+		c->cluster.plan_due = true;
 		return p ? path_recv(c, p, ev, s) : 0;
+	}
 	int r = frame_decode(ev->recv.bytes, ev->recv.n, &f);
 	if (r < 0)
 		return r;

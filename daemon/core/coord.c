@@ -297,13 +297,15 @@ static void plan_tick(struct core *c, struct step *s)
 	bool current = cl->map_read && !cl->list_want && !asking(&cl->asks, ASK_MEMBERS);
 	bool leads = current && cl->beats_known && !asking(&cl->asks, ASK_BEATS) &&
 		     (coordinator_is(c) || !coordinator_listed(c));
+	bool plans = leads && cl->plan_due;
 
-	if (!cl->raise && !leads)
+	if (!cl->raise && !plans)
 		return;
 	struct clustermap m = cl->map;
 	if (leads)
 		m.coordinator = cl->session.self.session;
-	write = leads && plan(c, &m, s->now);
+	cl->plan_due &= !plans;
+	write = plans && plan(c, &m, s->now);
 	write |= cl->map.serial && raises(c, &m);
 	if (!write)
 		return;

@@ -265,6 +265,7 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 		return 0;
 	case CORE_EV_TIMER:
 		c->timer = 0;
+		c->cluster.plan_due = true;
 		return 0;
 	case CORE_EV_CONTINUE:
 		return 0;

@@ -128,6 +128,7 @@ void place_hear(struct core *c, const struct msg *msg, core_nsec_t now)
 	w->session = msg->number;
 	w->epoch = msg->epoch;
 	w->at = now;
+	c->cluster.plan_due = true;
 }
 
 void place_seen(struct place *p, const struct map *old, const struct map *new, core_nsec_t now)
