@@ -33,7 +33,8 @@
 
 #define CONNS_MAX      SEG_CLIENTS_MAX
 #define HANDSHAKE_SPAN (10 * NSEC_PER_SEC)
-#define KEEP_SPAN      (2 * NSEC_PER_MSEC)       /* an answer for a lease: a few round trips between nodes */
+/* An answer for a lease: many round trips between nodes, since under load it would cost twice as much to give up and ask again. */
+#define KEEP_SPAN      (10 * NSEC_PER_MSEC)
 
 struct conn {
 	struct conn *next, **at;

@@ -242,7 +242,7 @@ static void an_answer_that_waits(void **state)
 	assert_true(a.head.op == ATTACH_OPENED && !a.head.error && !can_be_taken(s, &a));
 
 	a = open_flagged(&r, fd, "x", "late", s->generation, ATTACH_SOON);
-	fake_loop_advance(r.loop, MS);
+	fake_loop_advance(r.loop, 9 * MS);
 	assert_int_equal(receive(&r, fd).n, -1);
 	fake_loop_advance(r.loop, MS);
 	a = receive(&r, fd);
@@ -673,7 +673,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(whole_life, "a client attaches, opens, asks for hints, closes, comes back, and ends"),
-		STORY(an_answer_that_waits, "an open that is said to be taken soon is answered with the lease, if one comes within two milliseconds"),
+		STORY(an_answer_that_waits, "an open that is said to be taken soon is answered with the lease, if one comes within ten milliseconds"),
 		STORY(to_the_letter, "what is a byte too short or too long, or of another version, is not a request"),
 		STORY(bad_names, "names that are no names are refused"),
 		STORY(half_open, "who does not say who it is within ten seconds has to go"),
