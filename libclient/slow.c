@@ -339,17 +339,22 @@ static void wait_announce(struct wait *x, struct binding *b, uint64_t w)
 
 /*
  * Bounded by turns, not by time. Each look takes the word's cache line from the one who holds the lock,
- * so they soon grow rarer; and nobody spins behind those who sleep, but the first of them. A word
+ * so they soon grow rarer. Behind those who sleep only the first of them looks for so long. Others look for as long as a short
+ * hold lasts: so two who run pass the lock between them, and need not sleep and be woken each time, while the sleepers'
+ * turns come as ever (H, S). Where readers come and go nobody does: holds there last until the readers have left. A word
  * without a lease cannot be taken before the daemon has been asked.
  */
 static void wait_spin(const struct wait *x, const struct binding *b)
 {
-	uint64_t others = x->turn.woken || x->turn.heir ? 0 : LOCK_W;
+	bool first = x->turn.woken || x->turn.heir;
+	unsigned behind = x->how & WAIT_SHARED ? 0 : SPIN_BEHIND;
 
 	for (unsigned turn = 0, gap = 1; turn < SPIN_TURNS; turn += gap, gap += gap < SPIN_GAP ? gap : 0) {
 		uint64_t w = LOCK_LOAD(b->word);
 
-		if ((w & others) || lock_may_take(w, &x->turn) || (lock_is_free(w) && !(w & LOCK_L)))
+		if (lock_may_take(w, &x->turn) || (lock_is_free(w) && !(w & LOCK_L)))
+			return;
+		if (!first && (w & LOCK_W) && (turn >= behind || (w & LOCK_R)))
 			return;
 		for (unsigned i = 0; i < gap; i++)
 			cpu_pause();

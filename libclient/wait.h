@@ -6,6 +6,7 @@
 #include "read.h"
 
 #define SPIN_TURNS   100u                /* before sleep: a few microseconds; bounded, so that single-stepping ends */
+#define SPIN_BEHIND  8u                  /* of them behind others who sleep */
 #define SPIN_GAP     8u                  /* of them between two looks, at most */
 
 struct wait {
