@@ -9,6 +9,10 @@
  * granted. Then one has been woken for it who has not run yet: he is promised it (lock_promise), and has it once;
  * else it would go to and fro until somebody were quick enough.
  *
+ * A burst is of hand-overs. One who takes the lock again and again, and nobody else of this node waits, has none: the other node would
+ * wait for his acquisitions, which cost as little later. Measured with one client on each of two nodes, a millisecond for
+ * such a one made five times as many acquisitions, and a twelfth of the owner changes.
+ *
  * What must hold: once a name is marked `revoked`, ops.yielded is called for it, whatever clients do. A ring
  * may be lost with the one who owed it, and a client may scribble over Y: so each is looked at
  * every LOOK_SPAN besides, in parts where there are very many, and Y set again.

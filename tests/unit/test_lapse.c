@@ -251,6 +251,31 @@ static void burst_ends_by_its_count(void **state)
 	scene_done(&x);
 }
 
+/* Nobody else of this node waits, however often he has taken it. */
+static void who_is_alone_has_no_burst(void **state)
+{
+	struct scene x;
+	uint64_t held;
+
+	(void)state;
+	scene_open(&x);
+	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
+	for (int i = 0; i < 5; i++)
+		give(&x, take(&x, &x.a));
+	held = take(&x, &x.a);
+	space_revoke(x.s, x.slot);
+	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
+	give(&x, held);
+	assert_int_equal(x.r.yields, 1);
+	rig_want(x.s, x.slot);
+	rig_turn(&x.r);
+	give(&x, take(&x, &x.a));
+	give(&x, take(&x, &x.a));
+	space_revoke(x.s, x.slot);               /* free at this moment */
+	assert_int_equal(x.r.yields, 2);
+	scene_done(&x);
+}
+
 static unsigned yielding(struct scene *x, const uint32_t *slots, unsigned n)
 {
 	unsigned found = 0;
@@ -784,6 +809,7 @@ int main(void)
 		STORY(promise_is_bounded, "... unless he does not come"),
 		STORY(burst_is_bounded, "local hand-overs after a revoke last for the burst's span"),
 		STORY(burst_ends_by_its_count, "and for its count"),
+		STORY(who_is_alone_has_no_burst, "who is alone on his node has no burst"),
 		STORY(looks_for_readers_are_rationed, "looks for readers of very many names take turns with others"),
 		STORY(revoked_while_it_asks_for_tokens, "a lease whose tokens are used up goes too"),
 		STORY(returned_and_closed, "closed while it is being given back"),

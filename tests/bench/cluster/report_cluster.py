@@ -57,6 +57,7 @@ TAIL = '''
   which are spread over the nodes, no node makes most of the claims, and shards stay where they are.
 - *Owner changes*: another client than before has the lock. A wait is noted for every acquisition, also for those that found it free.
   In strict order too a node serves its own clients until another has asked: with several clients a node most changes are within nodes.
+  With two clients, which are on two nodes, none is, and bursts have nothing to do there: each change costs a hand-over from node to node.
 - `handover`: from just before one host's client gives the lock back until another host's, which sleeps, has it; beside it a futex wake, 64 bytes by
   TCP, a futex wake, between processes pinned alike. Median of 200 of each way a round.
   Where a third node masters, the holder's node hands it straight on to the next one (docs/LEASE.md).
