@@ -11,88 +11,6 @@
 
 #include "tls.h"
 
-#define OVERHEAD 256             /* what TLS adds to WIRE_CHUNK, and more */
-
-/* --- Chunks --- */
-
-static struct loop_bytes *chunk_take(struct wires *ws)
-{
-	struct loop_bytes *b = ws->pool;
-
-	if (b) {
-		ws->pool = b->next;
-		ws->pool_n--;
-	} else {
-		b = malloc(sizeof *b + WIRE_CHUNK + OVERHEAD);
-		if (!b)
-			return NULL;
-	}
-	b->n = b->done = 0;
-	b->room = WIRE_CHUNK + OVERHEAD;
-	b->next = NULL;
-	return b;
-}
-
-static void chunk_give(struct wires *ws, struct loop_bytes *b)
-{
-	if (!b)
-		return;
-	if (ws->pool_n == WIRE_POOL) {
-		free(b);
-		return;
-	}
-	b->next = ws->pool;
-	ws->pool = b;
-	ws->pool_n++;
-}
-
-static void chunks_push(struct chunks *c, struct loop_bytes *b)
-{
-	b->next = NULL;
-	if (c->last)
-		c->last->next = b;
-	else
-		c->first = b;
-	c->last = b;
-}
-
-static struct loop_bytes *chunks_pop(struct chunks *c)
-{
-	struct loop_bytes *b = c->first;
-
-	if (b) {
-		c->first = b->next;
-		if (!c->first)
-			c->last = NULL;
-		b->next = NULL;
-	}
-	return b;
-}
-
-static void chunks_give(struct wires *ws, struct chunks *c)
-{
-	struct loop_bytes *b;
-
-	while ((b = chunks_pop(c)))
-		chunk_give(ws, b);
-}
-
-/* Whole into one chunk, of which at most `room` bytes are used. */
-static int chunks_append(struct wires *ws, struct chunks *c, const void *data, size_t n, size_t room)
-{
-	struct loop_bytes *b = c->last;
-
-	if (!b || b->n + n > room) {
-		b = chunk_take(ws);
-		if (!b)
-			return -ENOMEM;
-		chunks_push(c, b);
-	}
-	memcpy(b->data + b->n, data, n);
-	b->n += (uint32_t)n;
-	return 0;
-}
-
 static void queued_add(struct wire *w, size_t n)
 {
 	w->queued += (uint32_t)n;
@@ -105,9 +23,9 @@ static void queued_add(struct wire *w, size_t n)
 static void wire_release(struct wire *w)
 {
 	tls_free(w->tls);
-	chunks_give(w->all, &w->out);
-	chunks_give(w->all, &w->clear);
-	chunk_give(w->all, w->urgent);
+	chunks_give(&w->all->pool, &w->out);
+	chunks_give(&w->all->pool, &w->clear);
+	chunk_give(&w->all->pool, w->urgent);
 	free(w);
 }
 
@@ -130,16 +48,11 @@ void wires_init(struct wires *ws, struct loop *loop, const struct wire_ops *ops)
 
 void wires_done(struct wires *ws)
 {
-	struct loop_bytes *b;
-
 	while (ws->ending)
 		wire_free(ws->ending, false);
 	loop_defer_cancel(ws->loop, &ws->reap);
 	reap(ws);
-	while ((b = ws->pool)) {
-		ws->pool = b->next;
-		free(b);
-	}
+	chunk_pool_done(&ws->pool);
 }
 
 /* --- Breaking and ending --- */
@@ -287,7 +200,7 @@ static void sent(void *arg, struct loop_bytes *b, int error)
 	w->sending = false;
 	w->queued -= b->n;
 	w->bytes_out += b->n;
-	chunk_give(w->all, b);
+	chunk_give(&w->all->pool, b);
 	if (error < 0) {
 		if (w->state != WIRE_BROKEN)
 			broken_errno(w, error);
@@ -307,7 +220,7 @@ static int pushed(void *arg, const void *data, size_t n)
 	while (n) {
 		struct loop_bytes *b = w->out.last;
 		size_t room = b && b->n < b->room ? b->room - b->n : WIRE_CHUNK, part = n < room ? n : room;
-		int r = chunks_append(w->all, &w->out, p, part, b ? b->room : WIRE_CHUNK);
+		int r = chunks_append(&w->all->pool, &w->out, p, part, b ? b->room : WIRE_CHUNK);
 
 		if (r < 0)
 			return r;
@@ -323,7 +236,7 @@ static int encrypt(struct wire *w, struct loop_bytes *b)
 	int r = tls_write(w->tls, b->data, b->n);
 
 	w->queued -= b->n;
-	chunk_give(w->all, b);
+	chunk_give(&w->all->pool, b);
 	return r;
 }
 
@@ -372,7 +285,7 @@ int wire_write(struct wire *w, const void *data, size_t n)
 		return -ENOTCONN;
 	if (w->queued + n > w->all->queue_max)
 		return -ENOBUFS;
-	r = chunks_append(w->all, queue(w), data, n, WIRE_CHUNK);
+	r = chunks_append(&w->all->pool, queue(w), data, n, WIRE_CHUNK);
 	if (r == 0)
 		queued_add(w, n);
 	return r;
@@ -387,7 +300,7 @@ int wire_urgent(struct wire *w, const void *data, size_t n)
 	if (c->first == c->last && !w->urgent)   /* one chunk or none: it goes along */
 		return wire_write(w, data, n);
 	if (!w->urgent)
-		w->urgent = chunk_take(w->all);
+		w->urgent = chunk_take(&w->all->pool);
 	if (!w->urgent)
 		return -ENOMEM;
 	w->queued -= w->urgent->n;
@@ -456,7 +369,7 @@ static void first_bytes(struct wire *w, const uint8_t *p, size_t n)
 	}
 	tls_free(w->tls);
 	w->tls = NULL;
-	chunks_give(w->all, &w->out);
+	chunks_give(&w->all->pool, &w->out);
 	w->queued = w->sending ? w->queued : 0;
 	w->state = WIRE_OPEN;
 	w->all->ops->plain(w, p, n);

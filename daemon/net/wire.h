@@ -21,13 +21,13 @@
 #include "../loop/loop.h"
 #include "../units.h"
 #include "address.h"
+#include "chunk.h"
 
 struct tls;
 struct tls_keys;
 struct wire;
 
-#define WIRE_CHUNK 16128         /* bytes: in TLS, one record with what it adds */
-#define WIRE_POOL 64             /* chunks kept for the next who needs one */
+#define WIRE_CHUNK CHUNK_BYTES
 #define WIRE_LINGER NSEC_PER_SEC /* for the last words to arrive */
 #define WIRE_ENDING_MAX 256      /* that linger: the oldest does not, if there are more */
 #define WIRE_WHY_MAX 512
@@ -50,15 +50,10 @@ struct wires {
 	const struct wire_ops *ops;
 	nsec_t silence;                  /* for TCP's own time-outs */
 	uint32_t queue_max;
-	struct loop_bytes *pool;
-	unsigned pool_n;
+	struct chunk_pool pool;
 	struct wire *ending, *dead;      /* ending: the latest first */
 	unsigned ending_n;
 	struct loop_defer reap;
-};
-
-struct chunks {
-	struct loop_bytes *first, *last;
 };
 
 struct wire {
