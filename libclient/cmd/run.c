@@ -249,6 +249,12 @@ static int failed(const struct run *run, int error)
 			   EX_CONFIG);
 	case EPROTO:
 		return say(run, "the daemon speaks another version", EX_PROTOCOL);
+	case ENOSPC:
+		fprintf(stderr, "dlock run: %s: no room for one more name: %s is full, or the space (dlock doctor). What is open goes on\n",
+			run->name, client_run_dir());
+		return EX_OSERR;
+	case EDQUOT:
+		return say(run, "this user has his share of all that the daemon has room for", EX_OSERR);
 	default:
 		return say(run, strerror(error), EX_OSERR);
 	}
