@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The cluster as the query socket shows it: who is listed (core), and how they are reached (net). */
+#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,11 +90,17 @@ static void member_reach(const struct node *n, const struct core_member *m, stru
 		ret->incarnation = s.peer.incarnation;
 }
 
+/* As the first half of the identity that status shows, whose bytes are written in order. */
+static uint64_t node_shown(uint64_t node)
+{
+	return be64toh(node);
+}
+
 static void show_member(const struct node *n, const struct core_member *m,
 			void (*fn)(void *ctx, const struct query_member *q), void *ctx)
 {
 	struct query_member q = {
-		.name = m->name, .address = m->address, .session = m->session, .node = m->node, .incarnation = m->incarnation,
+		.name = m->name, .address = m->address, .session = m->session, .node = node_shown(m->node), .incarnation = m->incarnation,
 		.self = m->self, .may_master = m->may_master, .drains = m->drains, .coordinates = m->coordinates, .shards = m->shards, .placed = m->placed,
 		.state = "self",
 	};
@@ -114,6 +121,7 @@ static void show_self(const struct node *n, void (*fn)(void *ctx, const struct q
 	};
 
 	memcpy(&q.node, n->boot.node_id, sizeof q.node);
+	q.node = node_shown(q.node);
 	fn(ctx, &q);
 }
 

@@ -21,6 +21,9 @@ start 1
 start 2
 until_true 100 there 1 2 && until_true 100 there 2 2
 ok $? "two nodes are a cluster"
+id=$(on 1 status --json | sed -n 's/.*"id": *"\([0-9a-f]*\)".*/\1/p' | head -n 1)
+[ ${#id} = 32 ] && on 2 members --json | grep -q "\"id\": *\"${id:0:16}\""
+ok $? "one is called by the same digits on all nodes"
 
 # --- another TTL ---
 
