@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "actor.h"
 #include "harness.h"
+#include "things_acts.h"
 
 #define CREW     6
 #define SOON_MS  500u
@@ -32,55 +32,6 @@ static struct shared {
 
 /* --- In the actors --- */
 
-static dlock_latch_t *latch;
-static dlock_cond_t *cond;
-static dlock_t *lock;
-static dlock_id_t *gen;
-
-static int patient(dlock_attr_t **ret)
-{
-	int r = dlock_attr_create(ret);
-
-	return r ? r : dlock_attr_set_wait_daemon(*ret, true);
-}
-
-static int l_open(struct stage *s, uint64_t count)
-{
-	dlock_attr_t *a;
-	int r = patient(&a);
-
-	if (r == 0)
-		r = dlock_latch_open(&latch, s->text, (unsigned)count, a);
-	dlock_attr_destroy(a);
-	return r;
-}
-
-static int l_count(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_latch_countdown(latch, (unsigned)n);
-}
-
-static int l_wait(struct stage *s, uint64_t ms)
-{
-	struct timespec t;
-	uint64_t at = now_ns() + ms * MS;
-
-	(void)s;
-	t = (struct timespec){ (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
-	return ms ? dlock_latch_clockwait(latch, CLOCK_MONOTONIC, &t) : dlock_latch_wait(latch);
-}
-
-static int l_value(struct stage *s, uint64_t unused)
-{
-	unsigned v = 0;
-	int r = dlock_latch_getvalue(latch, &v);
-
-	(void)unused;
-	s->token = v;
-	return r;
-}
-
 /* A child, with what it has from its parent. */
 static int l_fork(struct stage *s, uint64_t unused)
 {
@@ -90,24 +41,18 @@ static int l_fork(struct stage *s, uint64_t unused)
 	(void)s;
 	(void)unused;
 	if (child == 0)
-		_exit(dlock_latch_countdown(latch, 1));
+		_exit(dlock_latch_countdown(mine.latch, 1));
 	waitpid(child, &status, 0);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 
-static int l_unlink(struct stage *s, uint64_t unused)
-{
-	(void)unused;
-	return dlock_latch_unlink(s->text);
-}
-
 static int l_close(struct stage *s, uint64_t unused)
 {
-	int r = dlock_latch_close(latch);
+	int r = dlock_latch_close(mine.latch);
 
 	(void)s;
 	(void)unused;
-	latch = NULL;
+	mine.latch = NULL;
 	return r;
 }
 
@@ -116,7 +61,7 @@ static int l_count_many(struct stage *s, uint64_t me)
 	(void)s;
 	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
 		unsigned n = 1 + shared->counted[me] % 3;
-		int r = dlock_latch_countdown(latch, n);
+		int r = dlock_latch_countdown(mine.latch, n);
 
 		if (r)
 			return r;
@@ -125,33 +70,18 @@ static int l_count_many(struct stage *s, uint64_t me)
 	return 0;
 }
 
-static int c_open(struct stage *s, uint64_t robust)
-{
-	dlock_attr_t *a;
-	int r = patient(&a);
-
-	if (r == 0 && robust)
-		r = dlock_attr_set_robust(a, true);
-	if (r == 0)
-		r = dlock_cond_open(&cond, s->text, a);
-	if (r == 0)
-		r = dlock_open(&lock, s->text, a);
-	dlock_attr_destroy(a);
-	return r;
-}
-
 static int c_take(struct stage *s, uint64_t unused)
 {
 	(void)s;
 	(void)unused;
-	return dlock_wait(lock);
+	return dlock_wait(mine.lock);
 }
 
 static int c_post(struct stage *s, uint64_t unused)
 {
 	(void)s;
 	(void)unused;
-	return dlock_post(lock);
+	return dlock_post(mine.lock);
 }
 
 /* Takes the lock, waits, and says whether it holds the lock after that; which it gives back. */
@@ -159,13 +89,13 @@ static int c_wait(struct stage *s, uint64_t ms)
 {
 	uint64_t at = now_ns() + ms * MS;
 	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
-	int r = dlock_wait(lock);
+	int r = dlock_wait(mine.lock);
 
 	if (r && r != EOWNERDEAD)
 		return r;
-	r = ms ? dlock_cond_clockwait(cond, lock, CLOCK_MONOTONIC, &t) : dlock_cond_wait(cond, lock);
-	s->token = dlock_check(lock) == 0;
-	dlock_post(lock);
+	r = ms ? dlock_cond_clockwait(mine.cond, mine.lock, CLOCK_MONOTONIC, &t) : dlock_cond_wait(mine.cond, mine.lock);
+	s->token = dlock_check(mine.lock) == 0;
+	dlock_post(mine.lock);
 	return r;
 }
 
@@ -173,13 +103,7 @@ static int c_wait_unheld(struct stage *s, uint64_t unused)
 {
 	(void)s;
 	(void)unused;
-	return dlock_cond_wait(cond, lock);
-}
-
-static int c_signal(struct stage *s, uint64_t all)
-{
-	(void)s;
-	return all ? dlock_cond_broadcast(cond) : dlock_cond_signal(cond);
+	return dlock_cond_wait(mine.cond, mine.lock);
 }
 
 static int c_produce(struct stage *s, uint64_t n)
@@ -188,13 +112,13 @@ static int c_produce(struct stage *s, uint64_t n)
 
 	(void)s;
 	for (; n && r == 0; n--) {
-		r = dlock_wait(lock);
+		r = dlock_wait(mine.lock);
 		if (r)
 			return r;
 		shared->made++;
-		r = dlock_cond_signal(cond);
+		r = dlock_cond_signal(mine.cond);
 		if (r == 0)
-			r = dlock_post(lock);
+			r = dlock_post(mine.lock);
 	}
 	return r;
 }
@@ -205,17 +129,17 @@ static int c_consume(struct stage *s, uint64_t total)
 
 	(void)s;
 	for (;;) {
-		r = dlock_wait(lock);
+		r = dlock_wait(mine.lock);
 		while (r == 0 && shared->taken == shared->made && shared->taken < total)
-			r = dlock_cond_wait(cond, lock);
+			r = dlock_cond_wait(mine.cond, mine.lock);
 		if (r)
 			return r;
 		if (shared->taken == total) {
-			dlock_cond_broadcast(cond);
-			return dlock_post(lock);
+			dlock_cond_broadcast(mine.cond);
+			return dlock_post(mine.lock);
 		}
 		shared->taken++;
-		r = dlock_post(lock);
+		r = dlock_post(mine.lock);
 		if (r)
 			return r;
 	}
@@ -223,29 +147,6 @@ static int c_consume(struct stage *s, uint64_t total)
 
 #define IDS 20000
 static uint64_t *ids;                    /* CREW * IDS, shared */
-
-static int i_open(struct stage *s, uint64_t unused)
-{
-	dlock_attr_t *a;
-	unsigned worker = 0;
-	int r = patient(&a);
-
-	(void)unused;
-	if (r == 0)
-		r = dlock_id_open(&gen, s->text, a);
-	dlock_attr_destroy(a);
-	if (r == 0)
-		r = dlock_id_worker(gen, &worker);
-	s->token = worker;
-	return r;
-}
-
-static int i_close(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_id_close(gen);
-}
 
 /* Naps in between, so that daemons come and go meanwhile. What it could not get at once it asks for again. */
 static int i_take(struct stage *s, uint64_t me)
@@ -257,7 +158,7 @@ static int i_take(struct stage *s, uint64_t me)
 		int r;
 
 		do {
-			r = dlock_id_next(gen, &to[i]);
+			r = dlock_id_next(mine.gen, &to[i]);
 		} while (r == ENOTCONN);
 		if (r)
 			return r;
@@ -277,7 +178,7 @@ static int i_take_all(struct stage *s, uint64_t ms)
 	int r;
 
 	do {
-		r = dlock_id_next(gen, &id);
+		r = dlock_id_next(mine.gen, &id);
 		nap_ns(MS);
 	} while (r == 0 && now_ns() - begun < ms * MS);
 	s->token = (now_ns() - begun) / MS;
@@ -571,16 +472,8 @@ static void condition_restarts(void)
 
 /* --- Ids --- */
 
-static int by_number(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static void identifiers(void)
 {
-	unsigned twice = 0;
 	struct result res[CREW];
 	bool same = true;
 	uint64_t worker;
@@ -598,10 +491,7 @@ static void identifiers(void)
 	die_again_and_again(DEATHS / 2);
 	for (int i = 0; i < CREW; i++)
 		ok(result_is(i, LONG_MS, 0), "%d ids, each above the last", IDS);
-	qsort(ids, (size_t)CREW * IDS, sizeof *ids, by_number);
-	for (unsigned i = 1; i < CREW * IDS; i++)
-		twice += ids[i] == ids[i - 1];
-	ok(!twice, "none twice, over %u deaths of the daemon", deaths);
+	ok(!ids_twice(ids, CREW * IDS) && ids[0], "none twice, over %u deaths of the daemon", deaths);
 	ok((ids[0] >> 12 & 1023) == worker && (ids[CREW * IDS - 1] >> 12 & 1023) == worker, "all of that worker");
 	/* Again where it is short: a daemon that had to wait for its turn has not raised the ceiling in time. */
 	for (int tries = 0; tries < 10; tries++) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cut.h"
+#include "things_acts.h"
 
 #define COUNT    1000000
 #define IDS      3
@@ -30,85 +31,26 @@ static struct shared {
 
 /* --- What they do --- */
 
-static dlock_latch_t *latch;
-static dlock_cond_t *cond;
-static dlock_t *lock;
-static dlock_id_t *gen;
-
-static int l_open(struct stage *s, uint64_t count)
-{
-	if (latch)
-		dlock_latch_close(latch);
-	latch = NULL;
-	return dlock_latch_open(&latch, s ? s->text : thing_name, (unsigned)count, NULL);
-}
-
-static int l_count(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_latch_countdown(latch, (unsigned)n);
-}
-
-static int l_wait(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_latch_wait(latch);
-}
-
-static int l_value(struct stage *s, uint64_t unused)
-{
-	unsigned v = 0;
-	int r = dlock_latch_getvalue(latch, &v);
-
-	(void)unused;
-	s->token = v;
-	return r;
-}
-
-static int l_unlink(struct stage *s, uint64_t unused)
-{
-	(void)unused;
-	return dlock_latch_unlink(s->text);
-}
-
-static int c_open(struct stage *s, uint64_t unused)
-{
-	int r = dlock_cond_open(&cond, "cond", NULL);
-	dlock_attr_t *a;
-
-	(void)s;
-	(void)unused;
-	if (r == 0)
-		r = dlock_attr_create(&a);
-	if (r)
-		return r;
-	dlock_attr_set_robust(a, true);
-	r = dlock_open(&lock, "cond", a);
-	dlock_attr_destroy(a);
-	return r;
-}
-
 /* It says so, once, where one died with the lock. */
 static int locked(int r)
 {
 	if (r == EOWNERDEAD) {
 		shared->died_inside = true;
-		return dlock_consistent(lock);
+		return dlock_consistent(mine.lock);
 	}
 	return r;
 }
 
 static int wait_then(void (*then)(void))
 {
-	int r = locked(dlock_wait(lock));
+	int r = locked(dlock_wait(mine.lock));
 
 	if (r)
 		return r;
 	shared->in++;
-	r = locked(dlock_cond_wait(cond, lock));
+	r = locked(dlock_cond_wait(mine.cond, mine.lock));
 	then();
-	return r ? r : dlock_post(lock);
+	return r ? r : dlock_post(mine.lock);
 }
 
 static void nothing(void)
@@ -129,53 +71,32 @@ static int c_are_in(struct stage *s, uint64_t n)
 
 	(void)s;
 	for (uint64_t until = now_ns() + LONG_MS * MS; !enough; nap_ns(MS / 5)) {
-		int r = locked(dlock_wait(lock));
+		int r = locked(dlock_wait(mine.lock));
 
 		if (r)
 			return r;
 		enough = shared->in >= n;
-		dlock_post(lock);
+		dlock_post(mine.lock);
 		if (now_ns() > until)
 			return ETIMEDOUT;
 	}
 	return 0;
 }
 
-static int c_signal(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_cond_signal(cond);
-}
-
 static int c_signal_one(struct stage *s, uint64_t n)
 {
 	int r = c_are_in(s, n);
 
-	return r ? r : dlock_cond_signal(cond);
+	return r ? r : dlock_cond_signal(mine.cond);
 }
 
 static int c_pass(struct stage *s, uint64_t unused)
 {
-	int r = locked(dlock_wait(lock));
+	int r = locked(dlock_wait(mine.lock));
 
 	(void)s;
 	(void)unused;
-	return r ? r : dlock_post(lock);
-}
-
-static int i_open(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_id_open(&gen, "ids", NULL);
-}
-
-static int i_close(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_id_close(gen);
+	return r ? r : dlock_post(mine.lock);
 }
 
 static int i_take(struct stage *s, uint64_t n)
@@ -186,7 +107,7 @@ static int i_take(struct stage *s, uint64_t n)
 	for (; n && r == 0; n--) {
 		uint64_t id;
 
-		r = dlock_id_next(gen, &id);
+		r = dlock_id_next(mine.gen, &id);
 		if (r == 0)
 			shared->id[__atomic_fetch_add(&shared->n_ids, 1, __ATOMIC_RELAXED) % IDS_MAX] = id;
 	}
@@ -203,18 +124,18 @@ static void must(int r)
 
 static void prepare_latch(void)
 {
-	must(l_open(NULL, COUNT));
+	must(latch_opened(thing_name, COUNT));
 }
 
 static void latch_counts(void)
 {
-	must(dlock_latch_countdown(latch, 1));
+	must(dlock_latch_countdown(mine.latch, 1));
 	step_mark(1);
 }
 
 static void prepare_cond(void)
 {
-	must(c_open(NULL, 0));
+	must(cond_opened("things", true));
 }
 
 static void is_through(void)
@@ -229,13 +150,13 @@ static void cond_waits(void)
 
 static void cond_signals(void)
 {
-	must(dlock_cond_signal(cond));
+	must(dlock_cond_signal(mine.cond));
 	step_mark(1);
 }
 
 static void prepare_ids(void)
 {
-	must(i_open(NULL, 0));
+	must(ids_opened("things"));
 }
 
 static void ids_are_taken(void)
@@ -246,7 +167,7 @@ static void ids_are_taken(void)
 
 static void ids_are_opened(void)
 {
-	must(i_open(NULL, 0));
+	must(ids_opened("things"));
 	must(i_take(NULL, IDS));
 	step_mark(1);
 }
@@ -286,9 +207,7 @@ static void latch_last(struct step *s, long n)
 {
 	static unsigned number;
 	long v;
-	int r = -1;
 
-	(void)n;
 	snprintf(thing_name, sizeof thing_name, "last-%u", number++);
 	must_do(&first, l_open, 1, "a latch");
 	must_do(&second, l_open, 1, "a latch");
@@ -300,8 +219,9 @@ static void latch_last(struct step *s, long n)
 	expect(v == 0 || (v == 1 && !s->mark), "the count", v, s->mark);
 	if (v)
 		must_do(&first, l_count, 1, "another counts");
-	expect(told(&second, LONG_MS, &r) && r == 0, "who waits for the last", r, 0);
+	is_served("who waits for the last");
 	goes_on(s);
+	expect(latch_value() == 0, "the count at the end", latch_value(), 0);
 	must_do(&first, l_unlink, 0, "unlinked");
 }
 
@@ -310,13 +230,11 @@ static void latch_last(struct step *s, long n)
 /* Somebody waits, and a signal wakes him; nor is the lock lost. */
 static void cond_works(void)
 {
-	int r = -1;
-
 	must_do(&first, c_pass, 0, "the lock is free");
 	shared->in = 0;
 	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_signal_one, 1, "a signal");
-	expect(told(&second, LONG_MS, &r) && r == 0, "who waits after that", r, 0);
+	is_served("who waits after that");
 }
 
 static void signal_when_in(void)
@@ -334,6 +252,56 @@ static void cond_waiter(struct step *s, long n)
 	__atomic_fetch_add(&shared->in, 1, __ATOMIC_RELAXED);    /* so that the signal is given in any case */
 	if (s->told)
 		expect(told(&first, LONG_MS, &r) && r == 0, "the signal for one who was cut", r, 0);
+	cond_works();
+}
+
+/* One who is stopped with the lock keeps it. */
+static int c_pass_soon(struct stage *s, uint64_t ms)
+{
+	const uint64_t until = now_ns() + ms * MS;
+	const struct timespec abs = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+	int r = locked(dlock_clockwait(mine.lock, CLOCK_MONOTONIC, &abs));
+
+	(void)s;
+	return r ? r : dlock_post(mine.lock);
+}
+
+/* Stopped without the lock: others use both. It may be before them in the line, and then a signal is its own. */
+static void cond_works_beside_it(void)
+{
+	int r = -1;
+
+	shared->in = 0;
+	actor_send(&second, c_wait, 0, thing_name);
+	must_do(&first, c_signal_one, 1, "a signal");
+	if (told(&second, WHILE_MS, &r)) {
+		expect(r == 0, "who waits beside one that is stopped", r, 0);
+		return;
+	}
+	must_do(&first, c_signal, 0, "another signal");
+	is_served("who waits behind one that is stopped");
+}
+
+/* What was signalled before it was stopped has its signal still; else it is given one. */
+static void cond_stopped(struct step *s, long n)
+{
+	bool signalled;
+	int r = -1;
+
+	shared->in = 0;
+	step_to(s, n, false);
+	cut(s);
+	signalled = s->told && told(&first, WHILE_MS, &r);
+	expect(!signalled || r == 0, "a signal", r, 0);
+	if (signalled == s->told && does(&first, c_pass_soon, WHILE_MS) == 0)
+		cond_works_beside_it();
+	kill(s->pid, SIGCONT);
+	if (s->told && !signalled)
+		expect(told(&first, LONG_MS, &r) && r == 0, "the signal for one who was stopped with the lock", r, 0);
+	for (unsigned i = 0; !s->told && i < LONG_MS / WHILE_MS && !step_comes_through(s, WHILE_MS); i++)
+		must_do(&first, c_signal, 0, "a signal for who goes on");
+	expect(step_comes_through(s, LONG_MS), "who was stopped does not come through", s->told, signalled);
+	step_kill(s);
 	cond_works();
 }
 
@@ -388,65 +356,66 @@ static void cond_signaller(struct step *s, long n)
 
 /* --- Ids --- */
 
-static int by_number(const void *a, const void *b)
+/* Another takes some, after what was given out since `before`. */
+static void ids_rise(unsigned before)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static void ids_one(struct step *s, long n)
-{
-	unsigned before = shared->n_ids, between;
+	const unsigned between = shared->n_ids;
 	uint64_t most = 0;
 
-	step_to(s, n, false);
-	cut(s);
-	between = shared->n_ids;
 	for (unsigned i = before; i < between; i++)
 		most = shared->id[i % IDS_MAX] > most ? shared->id[i % IDS_MAX] : most;
 	must_do(&first, i_take, IDS, "ids of another");
 	for (unsigned i = between; i < shared->n_ids; i++)
 		expect(shared->id[i % IDS_MAX] > most, "an id below an earlier one", (long)i, (long)between);
+}
+
+static void ids_one(struct step *s, long n)
+{
+	unsigned before = shared->n_ids;
+
+	step_to(s, n, false);
+	cut(s);
+	ids_rise(before);
 	goes_on(s);
 }
 
-/* Nobody else has it open: the number goes back to the store, and is leased anew. */
+/* Nobody else has it open: the number goes back to the store when that one dies, and is leased anew. */
 static void ids_alone(struct step *s, long n)
 {
+	static unsigned before;
+
 	step_begin(s, s->how);
 	step_to(s, n, false);
 	cut(s);
 	must_do(&first, i_open, 0, "opened by a successor");
-	must_do(&first, i_take, IDS, "ids of a successor");
+	ids_rise(before);
+	before = shared->n_ids;
 	goes_on(s);
 	must_do(&first, i_close, 0, "closed");
 }
 
 static void ids_judge(void)
 {
-	unsigned n = shared->n_ids < IDS_MAX ? shared->n_ids : IDS_MAX, twice = 0;
+	unsigned n = shared->n_ids < IDS_MAX ? shared->n_ids : IDS_MAX;
 
-	qsort(shared->id, n, sizeof *shared->id, by_number);
-	for (unsigned i = 1; i < n; i++)
-		twice += shared->id[i] && shared->id[i] == shared->id[i - 1];    /* 0: killed before it was written down */
-	ok(!twice && n > 10, "of %u ids none is given out twice", n);
+	ok(n > 10 && !ids_twice(shared->id, n), "of %u ids none is given out twice", n);
 }
 
 static const struct scene latches[] = {
 	{ "one who counts a latch down", { prepare_latch, latch_counts, NULL }, latch_one, true, KILLED | STOPPED },
-	{ "the last to count it down", { prepare_latch, latch_counts, NULL }, latch_last, false, KILLED },
+	{ "the last to count it down", { prepare_latch, latch_counts, NULL }, latch_last, false, KILLED | STOPPED },
 };
 
 static const struct scene conds[] = {
 	{ "one who waits for a condition", { prepare_cond, cond_waits, signal_when_in }, cond_waiter, true, KILLED },
+	{ "one who waits for a condition", { prepare_cond, cond_waits, signal_when_in }, cond_stopped, true, STOPPED },
 	{ "one who has been signalled", { prepare_cond, cond_waits, signal_now }, cond_signalled, false, KILLED | STOPPED },
 	{ "one who signals", { prepare_cond, cond_signals, NULL }, cond_signaller, true, KILLED | STOPPED },
 };
 
 static const struct scene ids[] = {
 	{ "one who takes ids", { prepare_ids, ids_are_taken, NULL }, ids_one, true, KILLED | STOPPED },
-	{ "the only one who takes ids", { NULL, ids_are_opened, NULL }, ids_alone, false, KILLED },
+	{ "the only one who takes ids", { NULL, ids_are_opened, NULL }, ids_alone, false, KILLED | STOPPED },
 };
 
 int main(void)
@@ -454,11 +423,12 @@ int main(void)
 	harness_begin(getenv("DLOCK_CHECK_FULL") ? 400 : 100);
 	shared = shared_memory(sizeof *shared);
 	daemon_started(&daemon_);
-	strcpy(thing_name, "latch");
+	strcpy(thing_name, "things");
 	crew_begin(l_open, COUNT);
 	play_all(latches, sizeof latches / sizeof *latches);
 	crew_end();
-	crew_begin(c_open, 0);
+	strcpy(thing_name, "things");
+	crew_begin(c_open, true);
 	play_all(conds, sizeof conds / sizeof *conds);
 	crew_end();
 	crew_begin(i_open, 0);
