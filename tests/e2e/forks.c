@@ -3,7 +3,7 @@
  * A signal handler forks, after any instruction of a call, and the child goes on with that call when the handler has returned. What it does
  * there must not be done in its parent's name: the parent has what it asked for, and gives it back; the child has come
  * to it by itself, or holds nothing; and when both are through, and live on, nobody holds anything. For everything that can
- * be held (kinds.h), and for barriers.
+ * be held (kinds.h), and for latches, conditions and barriers.
  *
  * The places are taken at random, as many as there is time for.
  */
@@ -19,11 +19,13 @@
 #include "harness.h"
 #include "kinds_stage.h"
 #include "step.h"
+#include "things_acts.h"
 
 #define SCENE_NS ((harness.full ? 20000 : 700) * MS)
 #define SOON_MS  PATIENCE_MS
 #define LATE_MS  300                     /* whoever has been told, and sleeps so long, has not been told */
 #define ALONE_MS 20                      /* then the child of a party waits for others to come */
+#define COUNT    1000000
 #define FIRST    400                     /* so many instructions, about, until a party sleeps */
 
 enum { PARENT, CHILD };
@@ -37,6 +39,7 @@ static struct shared {
 		int phase, take, give;   /* phase: of what it has done */
 	} told[2];
 	int go;
+	unsigned in;                     /* so many have come to the condition. Under its lock */
 } *shared;
 
 /* --- In the two --- */
@@ -76,16 +79,31 @@ static void opens_and_uses(void)
 }
 
 /* Once, and when both are through again. */
-static void takes_and_gives(void)
+static void twice(int (*does_take)(void), int (*does_give)(void))
 {
 	for (int i = 0; i < 2; i++) {
-		int take = scene.kind->holds.take(scene.thing), give = scene.kind->holds.give(scene.thing);
+		int take = does_take(), give = does_give();
 
 		step_mark(1);
 		told(take, give);
 		while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
 			nap_ns(MS / 10);
 	}
+}
+
+static int kind_take(void)
+{
+	return scene.kind->holds.take(scene.thing);
+}
+
+static int kind_give(void)
+{
+	return scene.kind->holds.give(scene.thing);
+}
+
+static void takes_and_gives(void)
+{
+	twice(kind_take, kind_give);
 }
 
 /* --- The audience --- */
@@ -116,6 +134,32 @@ static void take_in(struct step *s)
 		;
 }
 
+/* The most that a child may be told that finds itself in its parent's call. */
+static bool nothing_here(int r)
+{
+	return r == 0 || r == EPERM || r == ESTALE;
+}
+
+/* Through n instructions of the first call, and then it forks. False: it was through before. */
+static bool forks_after(struct step *s, const struct stepper *how, long n)
+{
+	at_ = n;
+	memset(shared, 0, sizeof *shared);
+	step_begin(s, how);
+	while (s->at < n && !s->mark)
+		step_to(s, s->at + 1, false);
+	if (s->mark)
+		take_in(s);
+	else
+		step_detach(s, SIGUSR1);
+	return !s->mark;
+}
+
+static void both_again(void)
+{
+	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
+}
+
 /* --- What can be held --- */
 
 /* All of a semaphore's permits are free. */
@@ -142,16 +186,13 @@ static bool forked_after(const struct stepper *how, long n)
 	const struct told *p = &shared->told[PARENT], *c = &shared->told[CHILD];
 	struct step s;
 
-	at_ = n;
-	memset(shared, 0, sizeof *shared);
-	step_begin(&s, how);
-	step_to(&s, n, false);
-	step_detach(&s, SIGUSR1);
+	if (!forks_after(&s, how, n))
+		return true;
 	expect(comes_to(PARENT, 1, SOON_MS) && comes_to(CHILD, 1, SOON_MS), "somebody waits on");
 	expect(p->take == 0 && p->give == 0, "the parent goes on");
-	expect(c->take == 0 && (c->give == 0 || c->give == EPERM || c->give == ESTALE), "the child begins anew, or has nothing");
+	expect(c->take == 0 && nothing_here(c->give), "the child begins anew, or has nothing");
 	nobody_holds("somebody holds it afterwards");
-	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
+	both_again();
 	expect(comes_to(PARENT, 2, SOON_MS) && comes_to(CHILD, 2, SOON_MS), "somebody waits for ever the next time");
 	expect(!p->take && !p->give && !c->take && !c->give, "the next time both have it");
 	nobody_holds("somebody holds it after the next time");
@@ -171,21 +212,199 @@ static long instructions(const struct stepper *how)
 	return s.at;
 }
 
-static void story_kind(void)
+/* As many places as there is time for. */
+static void story(const struct stepper *how, bool (*play)(const struct stepper *how, long n), const char *what, const char *property)
 {
-	static const struct stepper how = { opens_and_uses, takes_and_gives, NULL };
 	uint64_t until = now_ns() + SCENE_NS;
 	long all, places = 0;
 
-	scene_new();
-	enters(&next);
 	wrong = 0;
-	all = instructions(&how);
+	all = instructions(how);
 	do
 		places++;
-	while (forked_after(&how, random_below((uint32_t)all)) && now_ns() < until);
-	ok(wrong == 0, "%s: forked after %ld of %ld instructions, parent and child have no more than they hold", scene.kind->name, places, all);
+	while (play(how, random_below((uint32_t)all)) && now_ns() < until);
+	ok(wrong == 0, "%s: forked after %ld of %ld instructions, %s", what, places, all, property);
+}
+
+static void story_kind(void)
+{
+	static const struct stepper how = { opens_and_uses, takes_and_gives, NULL };
+
+	scene_new();
+	enters(&next);
+	story(&how, forked_after, scene.kind->name, "parent and child have no more than they hold");
 	actor_kill(&next, SIGKILL);
+}
+
+/* --- A latch: each counts for itself, once a call --- */
+
+static int count_once(void)
+{
+	return dlock_latch_countdown(mine.latch, 1);
+}
+
+static int nothing(void)
+{
+	return 0;
+}
+
+static void latch_opens(void)
+{
+	handle();
+	if (latch_opened("forked", 0))
+		_exit(1);
+}
+
+static void latch_counts(void)
+{
+	twice(count_once, nothing);
+}
+
+static long latch_value(void)
+{
+	struct result r = actor_do(&next, l_value, 0, NULL);
+
+	if (r.r)
+		give_up("a latch's count: %s", strerror(r.r));
+	return (long)r.token;
+}
+
+static bool latch_forked_after(const struct stepper *how, long n)
+{
+	const struct told *c = &shared->told[CHILD];
+	long before, then;
+	struct step s;
+
+	before = latch_value();
+	if (!forks_after(&s, how, n))
+		return true;
+	expect(comes_to(PARENT, 1, SOON_MS) && comes_to(CHILD, 1, SOON_MS), "somebody waits on");
+	then = latch_value();
+	expect(shared->told[PARENT].take == 0 && nothing_here(c->take), "what the two are told");
+	expect(then == before - 1 || (then == before - 2 && c->take == 0), "the count is that of those who counted");
+	both_again();
+	expect(comes_to(PARENT, 2, SOON_MS) && comes_to(CHILD, 2, SOON_MS), "somebody waits for ever the next time");
+	expect(!shared->told[PARENT].take && !c->take && latch_value() == then - 2, "the next time both have counted");
+	take_in(&s);
+	return wrong == 0;
+}
+
+static void story_latch(void)
+{
+	static const struct stepper how = { latch_opens, latch_counts, NULL };
+
+	story(&how, latch_forked_after, "a latch", "parent and child have counted no more than they know of");
+}
+
+/* --- A condition: who waits is woken by a signal of his own, and has the lock then --- */
+
+static void cond_opens(void)
+{
+	handle();
+	if (cond_opened("forked", false))
+		_exit(1);
+}
+
+static int lock_and_wait(void)
+{
+	int r = dlock_wait(mine.lock);
+
+	if (r)
+		return r;
+	__atomic_fetch_add(&shared->in, 1, __ATOMIC_RELAXED);
+	return dlock_cond_wait(mine.cond, mine.lock);
+}
+
+static int unlock(void)
+{
+	return dlock_post(mine.lock);
+}
+
+static void cond_waits(void)
+{
+	twice(lock_and_wait, unlock);
+}
+
+static int c_wait(struct stage *s, uint64_t unused)
+{
+	int r = lock_and_wait();
+
+	(void)s;
+	(void)unused;
+	return r ? r : unlock();
+}
+
+/* So many have come, and have let go of the lock: so they wait. */
+static int c_are_in(struct stage *s, uint64_t n)
+{
+	for (uint64_t until = now_ns() + SOON_MS * MS; now_ns() < until; nap_ns(MS / 5)) {
+		int r = dlock_wait(mine.lock);
+		bool enough = __atomic_load_n(&shared->in, __ATOMIC_RELAXED) >= n;
+
+		(void)s;
+		if (r || (r = unlock()) || enough)
+			return r;
+	}
+	return ETIMEDOUT;
+}
+
+static void signal_now(void)
+{
+	int r = actor_do(&next, c_are_in, 1, NULL).r;
+
+	if (r || actor_do(&next, c_signal, 0, NULL).r)
+		give_up("a signal: %s", strerror(r));
+}
+
+/* Whoever of the two waits is signalled, as often as need be. */
+static bool both_come_to(int phase)
+{
+	for (uint64_t until = now_ns() + SOON_MS * MS; now_ns() < until;) {
+		if (comes_to(PARENT, phase, ALONE_MS) && comes_to(CHILD, phase, ALONE_MS))
+			return true;
+		if (actor_do(&next, c_signal, 0, NULL).r)
+			return false;
+	}
+	return false;
+}
+
+/* A signal for each of those who are in, and no more. */
+static void each_has_a_signal(unsigned n, const char *what)
+{
+	expect(actor_do(&next, c_are_in, n, NULL).r == 0, what);
+	for (unsigned i = 0; i < n; i++)
+		expect(actor_do(&next, c_signal, 0, NULL).r == 0, "a signal");
+}
+
+static bool cond_forked_after(const struct stepper *how, long n)
+{
+	const struct told *p = &shared->told[PARENT], *c = &shared->told[CHILD];
+	struct result r = { .r = -1 };
+	struct step s;
+
+	if (!forks_after(&s, how, n))
+		return true;
+	expect(both_come_to(1), "somebody waits on");
+	expect(p->take == 0 && p->give == 0, "the parent goes on");
+	expect(nothing_here(c->take) && nothing_here(c->give), "the child begins anew, or has nothing");
+	shared->in = 0;
+	both_again();
+	each_has_a_signal(2, "both wait the next time");
+	expect(comes_to(PARENT, 2, SOON_MS) && comes_to(CHILD, 2, SOON_MS), "a signal is lost");
+	expect(!p->take && !p->give && !c->take && !c->give, "the next time both have waited");
+	shared->in = 0;
+	actor_send(&other, c_wait, 0, NULL);
+	each_has_a_signal(1, "another waits");
+	expect(actor_result(&other, SOON_MS, &r) && r.r == 0, "another's signal is lost");
+	take_in(&s);
+	return wrong == 0;
+}
+
+static void story_cond(void)
+{
+	static const struct stepper how = { cond_opens, cond_waits, signal_now };
+
+	story(&how, cond_forked_after, "a condition", "each who waits has a signal, and has had the lock");
 }
 
 /* --- Barriers of two --- */
@@ -321,6 +540,12 @@ static void story_barrier(bool last, const char *title)
 	ok(wrong == 0, "a barrier: %s forks after %ld of some instructions: it, its child and all others pass", title, places);
 }
 
+static void audience_opens(actor_fn open, uint64_t arg, const char *what)
+{
+	if (actor_do(&next, open, arg, "forked").r || actor_do(&other, open, arg, "forked").r)
+		give_up("%s is opened", what);
+}
+
 int main(void)
 {
 	harness_begin(getenv("DLOCK_CHECK_FULL") ? 400 : 100);
@@ -332,10 +557,13 @@ int main(void)
 	}
 	actor_begin(&next);
 	actor_begin(&other);
-	if (actor_do(&next, b_open, 0, NULL).r || actor_do(&other, b_open, 0, NULL).r)
-		give_up("a barrier is opened");
+	audience_opens(b_open, 0, "a barrier");
 	story_barrier(true, "the last party");
 	story_barrier(false, "the first party");
+	audience_opens(l_open, COUNT, "a latch");
+	story_latch();
+	audience_opens(c_open, false, "a condition");
+	story_cond();
 	actor_kill(&next, SIGKILL);
 	actor_kill(&other, SIGKILL);
 	daemon_end(&daemon_, SIGTERM);
