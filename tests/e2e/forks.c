@@ -445,49 +445,43 @@ static bool passed(int r)
 	return r == 0 || r == DLOCK_SERIAL;
 }
 
-static bool another_passes(void)
-{
-	struct result r = { .r = -1 };
+static bool waits_there[2];              /* other, next */
 
-	return actor_result(&other, SOON_MS, &r) && passed(r.r);
+static void comes_too(int who)
+{
+	waits_there[who] = true;
+	actor_send(who ? &next : &other, b_wait, 0, NULL);
 }
 
-/* Where parent and child, who came by itself, have made a round of their own, the other needs one more. */
-static bool other_passes(void)
+/*
+ * Until the two have passed, and nobody waits any more. How many come by themselves nobody knows: the child may have passed with its parent,
+ * or with another in its parent's place, or not have come yet. So whenever nobody gets on, one more comes.
+ */
+static bool all_pass(bool forks)
 {
+	struct actor *const spare[] = { &other, &next };
 	const uint64_t until = now_ns() + SOON_MS * MS;
-	struct result r = { .r = -1 };
+	bool good = true;
 
-	while (now_ns() < until) {
-		if (actor_result(&other, ALONE_MS, &r))
-			return passed(r.r);
-		if (!comes_to(PARENT, 1, 1) || !comes_to(CHILD, 1, 1))
-			continue;
-		actor_send(&next, b_wait, 0, NULL);
-		if (!another_passes())
-			return false;
-		if (actor_result_unless_asleep(&next, LATE_MS, &r))
-			return passed(r.r);
-		actor_send(&other, b_wait, 0, NULL);     /* it was only late */
-		return another_passes() && actor_result(&next, SOON_MS, &r) && passed(r.r);
+	while (good && now_ns() < until) {
+		bool through = comes_to(PARENT, 1, ALONE_MS) && (!forks || comes_to(CHILD, 1, ALONE_MS));
+		int idle = -1;
+
+		for (int i = 0; i < 2; i++) {
+			struct result r = { .r = 0 };
+
+			if (waits_there[i] && actor_result_unless_asleep(spare[i], ALONE_MS, &r))
+				waits_there[i] = false;
+			if (!waits_there[i])
+				idle = i;
+			good &= passed(r.r);
+		}
+		if (through && !waits_there[0] && !waits_there[1])
+			return good;
+		if (idle >= 0)
+			comes_too(idle);
 	}
 	return false;
-}
-
-/* A child that has come by itself is in the next round; one that has passed with its parent is in none. */
-static void child_is_met(void)
-{
-	struct result r;
-
-	if (comes_to(CHILD, 1, ALONE_MS))
-		return;
-	actor_send(&other, b_wait, 0, NULL);
-	expect(comes_to(CHILD, 1, SOON_MS), "the child waits on");
-	if (actor_result_unless_asleep(&other, LATE_MS, &r))
-		return;
-	actor_send(&next, b_wait, 0, NULL);      /* it was only late, and had passed with its parent */
-	actor_result(&next, SOON_MS, &r);
-	expect(another_passes(), "one who came for the child waits on");
 }
 
 static bool party_forked_after(long n, bool last)
@@ -501,7 +495,7 @@ static bool party_forked_after(long n, bool last)
 	memset(shared, 0, sizeof *shared);
 	step_begin(&s, &how);
 	if (last) {
-		actor_send(&other, b_wait, 0, NULL);
+		comes_too(0);
 		if (!asleep(other.pid))
 			give_up("a party sleeps");
 	}
@@ -510,15 +504,8 @@ static bool party_forked_after(long n, bool last)
 	forks = !s.mark;
 	step_detach(&s, forks ? SIGUSR1 : 0);
 	if (!last)
-		actor_send(&other, b_wait, 0, NULL);
-	expect(other_passes(), "the other party");
-	expect(comes_to(PARENT, 1, last || !forks ? SOON_MS : ALONE_MS) || !last, "the parent");
-	if (forks)
-		child_is_met();
-	if (!comes_to(PARENT, 1, 1)) {           /* the child was the other's */
-		actor_send(&other, b_wait, 0, NULL);
-		expect(comes_to(PARENT, 1, SOON_MS) && another_passes(), "the parent, with another");
-	}
+		comes_too(0);
+	expect(all_pass(forks), "somebody waits on");
 	expect(passed(shared->told[PARENT].take) && (!forks || passed(shared->told[CHILD].take)), "both have passed");
 	actor_send(&other, b_wait, 0, NULL);
 	actor_send(&next, b_wait, 0, NULL);
