@@ -105,13 +105,14 @@ struct cursor {
 	bool bad;
 };
 
-static void put(struct cursor *c, unsigned n, uint64_t v)
+/* Of these two n must be known where they are called: there are thirty calls, too many for the compiler to think of that by itself. */
+__attribute__((always_inline)) static inline void put(struct cursor *c, unsigned n, uint64_t v)
 {
 	le_store(c->p, n, v);
 	c->p += n;
 }
 
-static uint64_t get(struct cursor *c, unsigned n)
+__attribute__((always_inline)) static inline uint64_t get(struct cursor *c, unsigned n)
 {
 	if ((size_t)(c->end - c->from) < n) {
 		c->bad = true;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "siphash.h"
 
+#include "bytes.h"
+
 #define ROTL(x, n) ((x) << (n) | (x) >> (64 - (n)))
 
-static void sip_round(uint64_t v[4])
+static inline void sip_round(uint64_t v[4])
 {
 	v[0] += v[1]; v[1] = ROTL(v[1], 13); v[1] ^= v[0]; v[0] = ROTL(v[0], 32);
 	v[2] += v[3]; v[3] = ROTL(v[3], 16); v[3] ^= v[2];
@@ -11,21 +13,11 @@ static void sip_round(uint64_t v[4])
 	v[2] += v[1]; v[1] = ROTL(v[1], 17); v[1] ^= v[2]; v[2] = ROTL(v[2], 32);
 }
 
-static void sip_word(uint64_t v[4], uint64_t word)
+static inline void sip_word(uint64_t v[4], uint64_t word)
 {
 	v[3] ^= word;
 	sip_round(v);
 	v[0] ^= word;
-}
-
-/* n <= 8 bytes, little-endian. */
-static uint64_t word_load(const uint8_t *p, size_t n)
-{
-	uint64_t w = 0;
-
-	for (size_t i = 0; i < n; i++)
-		w |= (uint64_t)p[i] << 8 * i;
-	return w;
 }
 
 uint64_t siphash13(const uint64_t seed[2], const void *data, size_t len)
@@ -38,8 +30,8 @@ uint64_t siphash13(const uint64_t seed[2], const void *data, size_t len)
 	size_t left = len;
 
 	for (; left >= 8; p += 8, left -= 8)
-		sip_word(v, word_load(p, 8));
-	sip_word(v, word_load(p, left) | (uint64_t)len << 56);
+		sip_word(v, le_load(p, 8));
+	sip_word(v, le_load(p, (unsigned)left) | (uint64_t)len << 56);
 
 	v[2] ^= 0xff;
 	for (int i = 0; i < 3; i++)
