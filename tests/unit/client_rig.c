@@ -136,7 +136,7 @@ int rig_check(void *l)
 
 bool rig_sleeps_on(uint64_t *word)
 {
-	for (int i = 0; i < 5000; i++) {
+	for (int i = 0; i < PATIENCE_MS; i++) {
 		if (__atomic_load_n(word, __ATOMIC_ACQUIRE) & LOCK_W)
 			return true;
 		nap_ms(1);

@@ -36,6 +36,11 @@ struct timespec after_ms(clockid_t clock, long ms);
 long now_ms(void);
 void nap_ms(long ms);
 
+/* What is waited for at most, in ms: it is only ever over when something is wrong. And how often a story is told in which something was late,
+ * since the machine may have had other work: what is wrong, is late each time. */
+#define PATIENCE_MS 60000
+#define TRIES       10
+
 /* Runs fn in a thread; join returns what it returned. */
 typedef int (*rig_fn)(void *arg);
 struct rig_thread {

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,23 +26,38 @@ bool rig_possible(void)
 	return false;
 }
 
-/* Below the ports that outgoing connections get, so that it stays free until etcd takes it. */
+#define PORTS_EACH 20u
+
+static bool port_is_free(uint16_t port)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, r;
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port) };
+
+	assert_true(fd >= 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);        /* as etcd does */
+	r = bind(fd, (struct sockaddr *)&a, sizeof a);
+	close(fd);
+	return r == 0;
+}
+
+/*
+ * Below the ports that outgoing connections get, so that it stays free until etcd takes it; and each process has some of its own, so
+ * that no other test takes it either, nor is one given twice.
+ */
 static unsigned free_port(void)
 {
-	for (;;) {
-		uint16_t port;
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), r;
-		struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static unsigned next;
 
-		assert_true(fd >= 0);
-		assert_int_equal(getrandom(&port, sizeof port, 0), sizeof port);
-		port = (uint16_t)(10000 + port % 20000);
-		a.sin_port = htons(port);
-		r = bind(fd, (struct sockaddr *)&a, sizeof a);
-		close(fd);
-		if (r == 0)
+	for (unsigned tries = 0; tries < 20000; tries++, next++) {
+		unsigned port = 10000 + ((unsigned)getpid() * PORTS_EACH + next) % 20000;
+
+		if (port_is_free((uint16_t)port)) {
+			next++;
 			return port;
+		}
 	}
+	fail_msg("no port is free");
+	return 0;
 }
 
 static void run(const char *command)
@@ -92,6 +106,8 @@ static void exec_member(struct etcd_rig *r, int i)
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
 		"--heartbeat-interval", "50", "--election-timeout", "500", "--logger", "zap", "--log-outputs", "stderr",
 		"--log-level", "error",
+		/* The host lives on when a member dies; and a disk that others use too is not what is tested. */
+		"--unsafe-no-fsync",
 	};
 	for (size_t k = 0; k < sizeof given / sizeof *given; k++)
 		*a++ = (char *)given[k];

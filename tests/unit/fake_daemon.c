@@ -542,7 +542,7 @@ unsigned fake_closed(struct fake *f, unsigned n)
 {
 	unsigned seen;
 
-	for (int tries = 0; (seen = FAKE_GET(f, closes)) < n && tries < 1000; tries++)
+	for (int tries = 0; (seen = FAKE_GET(f, closes)) < n && tries < 60000; tries++)
 		usleep(1000);
 	return seen;
 }

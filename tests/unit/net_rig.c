@@ -140,8 +140,9 @@ int raw_read(int fd, void *buf, size_t n, nsec_t span)
 {
 	nsec_t end = boottime() + span;
 	size_t got = 0;
+	int turns = 0;
 
-	while (boottime() < end && got < n) {
+	while ((boottime() < end || turns < 25) && got < n) {
 		ssize_t r = recv(fd, (char *)buf + got, n - got, MSG_DONTWAIT);
 
 		if (r == 0 || (r < 0 && errno == ECONNRESET))
@@ -149,7 +150,7 @@ int raw_read(int fd, void *buf, size_t n, nsec_t span)
 		if (r > 0)
 			got += (size_t)r;
 		else
-			run_for(2 * NSEC_PER_MSEC);
+			run_for(2 * NSEC_PER_MSEC), turns++;
 	}
 	return got ? (int)got : -ETIMEDOUT;
 }

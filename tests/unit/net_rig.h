@@ -48,7 +48,7 @@ void side_show_log(const struct side *s);
 /* Runs the loop until it is true, or the time is over: then the test fails. */
 #define run_until(condition)                                                                       \
 	do {                                                                                       \
-		nsec_t run_until_end = boottime() + 10 * NSEC_PER_SEC;                             \
+		nsec_t run_until_end = boottime() + PATIENCE;                             \
 		while (!(condition) && boottime() < run_until_end)                                 \
 			run_for(2 * NSEC_PER_MSEC);                                                \
 		assert_true(condition);                                                            \
@@ -58,7 +58,7 @@ void frame_make(uint8_t *ret, uint32_t n, uint8_t fill);
 
 /* A peer of the test's own hand: a socket, connected to the side; and back. */
 int raw_dial(const struct side *s);
-int raw_read(int fd, void *buf, size_t n, nsec_t span);  /* what comes in that time, the loop turning; 0: the end */
+int raw_read(int fd, void *buf, size_t n, nsec_t span);  /* what comes in that time, and in some turns of the loop; 0: the end */
 
 /* With defaults for what is not given; the length. */
 size_t hello_make(uint8_t *buf, struct greeting *g);

@@ -326,7 +326,7 @@ static void count_call(void *arg)
 /* The hint may come with the answer or later. */
 static bool hint_taken(struct store_contract *c)
 {
-	for (int i = 0; c->pump && i < 10 && !c->store->changed; i++)
+	for (time_t until = time(NULL) + 60; c->pump && !c->store->changed && time(NULL) < until;)
 		c->pump(c);
 	return store_changed(c->store);
 }

@@ -20,7 +20,7 @@
 #define PARTIES 3
 #define ROUNDS  20000u
 #define LAZY    16u                      /* after each 16th round one comes only when another one has been completed */
-#define STUCK_S 20
+#define STUCK_S 60
 
 static uint64_t word, notes[BARRIER_NOTES], cells[CLIENTS];
 static const struct barrier_at at = { &word, notes };

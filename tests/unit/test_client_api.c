@@ -210,7 +210,7 @@ static void limits_are_kept_on_both_clocks(void **state)
 
 		t = after_ms(clocks[i], 50);
 		fails(ETIMEDOUT, dlock_clockwait(k, clocks[i], &t));
-		assert_in_range(now_ms() - begin, 45, 1000);
+		assert_in_range(now_ms() - begin, 45, PATIENCE_MS);
 	}
 	t = after_ms(CLOCK_REALTIME, -1000);
 	fails(ETIMEDOUT, dlock_timedwait(k, &t));
@@ -265,10 +265,10 @@ static void a_clock_that_is_set_back_stretches_no_moment(void **state)
 	__atomic_store_n(&realtime_off, 0, __ATOMIC_RELEASE);
 	begin = now_ms();
 	fails(ENOTCONN, rig_join(&f));
-	assert_in_range(now_ms() - begin, 0, 1000);
+	assert_in_range(now_ms() - begin, 0, PATIENCE_MS);
 	fake_away(&fake, false);
 	ok(rig_join(&t));
-	assert_in_range(now_ms() - begin, 0, 2000);
+	assert_in_range(now_ms() - begin, 0, PATIENCE_MS);
 	ok(dlock_cancel(l));
 	ok(dlock_post(fast));
 	ok(dlock_close(fast));
@@ -284,13 +284,18 @@ static void a_try_asks_the_daemon_but_not_for_ever(void **state)
 	FAKE_SET(&fake, range, 0);
 	begin = now_ms();
 	fails(EBUSY, dlock_trywait(l));
-	assert_in_range(now_ms() - begin, 290, 2000);
+	assert_in_range(now_ms() - begin, 290, PATIENCE_MS);
 	ok(dlock_attr_create(&a));
 	ok(dlock_attr_set_try_ms(a, 0));
 	ok(dlock_open(&never, "y", a));
-	begin = now_ms();
-	fails(EBUSY, dlock_trywait(never));
-	assert_in_range(now_ms() - begin, 0, 100);
+	for (int tries = 0; tries < TRIES; tries++) {    /* again where it was late: it asks nobody */
+		begin = now_ms();
+		fails(EBUSY, dlock_trywait(never));
+		begin = now_ms() - begin;
+		if (begin <= 100)
+			break;
+	}
+	assert_in_range(begin, 0, 100);
 	fails(EINVAL, dlock_attr_set_owner(a, (enum dlock_owner)7));
 	dlock_attr_destroy(a);
 	dlock_attr_destroy(NULL);
@@ -384,16 +389,22 @@ static void a_hold_that_is_lost_while_others_wait_through_the_handle(void **stat
 static void the_bell_rings_for_every_token(void **state)
 {
 	dlock_t *l = rig_open("x", 0);
-	long begin = now_ms();
+	long begin = 0;
 
 	(void)state;
 	FAKE_SET(&fake, blind, true);
 	FAKE_SET(&fake, range, 1);
-	for (int i = 0; i < 50; i++) {
-		ok(dlock_wait(l));
-		ok(dlock_post(l));
+	for (int tries = 0; tries < TRIES; tries++) {
+		begin = now_ms();
+		for (int i = 0; i < 50; i++) {
+			ok(dlock_wait(l));
+			ok(dlock_post(l));
+		}
+		begin = now_ms() - begin;
+		if (begin <= 900)
+			break;
 	}
-	assert_in_range(now_ms() - begin, 0, 900);       /* a sleeper looks by itself after a second */
+	assert_in_range(begin, 0, 900);          /* a sleeper looks by itself after a second */
 	ok(dlock_close(l));
 }
 

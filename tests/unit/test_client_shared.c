@@ -106,7 +106,7 @@ static void upgrade_of_what_was_lost(void **state)
 	upgrade_go(&u);
 	assert_true(rig_sleeps_on(&slot->word));
 	lapse_and_come_back();
-	assert_int_equal(upgrade_within(&u, 3000), ESTALE);
+	assert_int_equal(upgrade_within(&u, PATIENCE_MS), ESTALE);
 	assert_int_equal(LOCK_LOAD(&slot->word) & LOCK_OWNER, 0);
 	ok(dlock_wait(reader));
 	ok(dlock_post(reader));
@@ -132,7 +132,7 @@ static void upgrade_of_another_era(void **state)
 	READ_SWAP(&slot->gate, (gate & ~(GATE_ERA | GATE_LOW)) | ((gate + GATE_ERA_ONE) & GATE_ERA) | client);
 	assert_true(lock_grant(&slot->word, 1000));
 	wake_all();
-	assert_int_equal(upgrade_within(&u, 3000), ESTALE);
+	assert_int_equal(upgrade_within(&u, PATIENCE_MS), ESTALE);
 	assert_int_equal(READ_LOAD(&slot->gate) & GATE_UPGRADER, client);
 	READ_AND(&slot->gate, ~GATE_LOW);
 	ok(dlock_close(reader));
@@ -201,7 +201,7 @@ static void upgrade_without_tokens(void **state)
 	w = LOCK_LOAD(&slot->word);
 	__atomic_store_n(&slot->word, (w & ~LOCK_COUNT) | LOCK_Y, __ATOMIC_SEQ_CST);
 	upgrade_go(&u);
-	assert_int_equal(upgrade_within(&u, 3000), EDEADLK);
+	assert_int_equal(upgrade_within(&u, PATIENCE_MS), EDEADLK);
 	ok(dlock_close(reader));
 }
 
@@ -216,7 +216,7 @@ static int write_once(void *l)
 static void who_stands_aside_wakes_the_upgrade(void **state)
 {
 	dlock_t *writer;
-	long longest = 0;
+	unsigned late = 0;
 
 	(void)state;
 	begin(0);
@@ -235,15 +235,14 @@ static void who_stands_aside_wakes_the_upgrade(void **state)
 		assert_true(lock_yield(&slot->word));
 		from = now_ms();
 		upgrade_go(&u);
-		ok(upgrade_within(&u, 5000));
-		if (now_ms() - from > longest)
-			longest = now_ms() - from;
+		ok(upgrade_within(&u, PATIENCE_MS));
+		late += now_ms() - from > 500;
 		__atomic_fetch_and(&slot->word, ~LOCK_Y, __ATOMIC_SEQ_CST);     /* that node has given up */
 		wake_all();
 		ok(rig_join(&w));
 	}
-	if (longest > 500)
-		fail_msg("an upgrade slept on for %ld ms", longest);
+	if (late > 5)
+		fail_msg("%u of 10 upgrades slept on", late);
 	ok(dlock_close(writer));
 	ok(dlock_close(reader));
 }

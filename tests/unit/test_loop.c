@@ -29,18 +29,18 @@ static void pipe_is_read_until_its_end(void **state)
 	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
 	assert_int_equal(loop_read_start(loop, p[0], 16, see_bytes, &seen, &reader), 0);
 	assert_int_equal(write(p[1], "first", 5), 5);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, 5);
 
 	seen.stop_after = 3;
 	assert_int_equal(write(p[1], "then more than sixteen", 22), 22);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, 6);
 	assert_memory_equal(seen.data, "firstthen more than sixteen", 27);
 
 	close(p[1]);
 	seen.stop_after = 4;
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, 0);
 	run_turns();
 	assert_int_equal(seen.calls, 4);
@@ -67,7 +67,7 @@ static void fifo_outlives_its_writers(void **state)
 		assert_int_equal(write(writer, "hello", 5), 5);
 		close(writer);
 		seen.stop_after = i;
-		assert_int_equal(run_for(NSEC_PER_SEC), 0);
+		assert_int_equal(run_for(PATIENCE), 0);
 		assert_int_equal(seen.last, 5);
 	}
 	loop_read_stop(reader);
@@ -187,7 +187,7 @@ static void packets_come_whole_in_order_beyond_the_buffers(void **state)
 		sent[i] = send_until_full(pairs[i][1], sent[i]);
 		close(pairs[i][1]);
 	}
-	assert_int_equal(run_for(5 * NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	for (int i = 0; i < SENDERS; i++) {
 		assert_int_equal(counters[i].next, sent[i]);
 		assert_true(counters[i].end);
@@ -209,11 +209,11 @@ static void packet_too_long_is_told_and_the_next_comes(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(loop_recv_start(loop, pair[0], see_bytes, &seen, &recv), 0);
 	send(pair[1], packet, sizeof(packet), 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, -EMSGSIZE);
 	seen.stop_after = 2;
 	send(pair[1], packet, LOOP_RECV_MAX, 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, LOOP_RECV_MAX);
 	loop_recv_stop(recv);
 	close_all(pair, 2);
@@ -272,7 +272,7 @@ static void stream_comes_byte_for_byte(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(loop_recv_start(loop, pair[0], check_stream, &stream, &recv), 0);
 	assert_int_equal(pthread_create(&sender, NULL, send_stream, &pair[1]), 0);
-	assert_int_equal(run_for(20 * NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	pthread_join(sender, NULL);
 	assert_int_equal(stream.bytes, STREAM_BYTES);
 	loop_recv_stop(recv);
@@ -314,7 +314,7 @@ static void recv_stopped_with_packets_behind_gives_its_buffers_back(void **state
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(loop_recv_start(loop, pair[0], see_bytes, &seen, &recv), 0);
 	send(pair[1], "still", 5, 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_memory_equal(seen.data, "still", 5);
 	loop_recv_stop(recv);
 	close_all(pair, 2);
@@ -405,7 +405,7 @@ static void accept_without_descriptors_backs_off_and_then_serves(void **state)
 	assert_true(before < 50 * NSEC_PER_MSEC);
 
 	seen.stop_after = 1 + LENGTH(clients);
-	assert_int_equal(run_for(2 * NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_true(seen.last >= 0);
 	loop_accept_stop(accept);
 	close_all(clients, LENGTH(clients));

@@ -62,7 +62,7 @@ static void what_the_kernel_takes_at_once_wakes_nobody(void **state)
 
 	seen.stops = true;
 	loop_send(s, some_bytes(40), true);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.calls, 2);
 	loop_send_stop(s);
 	close_all(fds, 2);
@@ -99,7 +99,7 @@ static void much_is_sent_byte_for_byte_to_a_slow_reader(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, read_slowly, &fds[1]), 0);
 	assert_int_equal(loop_send_open(loop, fds[0], see_sent, &seen, &s), 0);
 	loop_send(s, some_bytes(MUCH), false);
-	assert_int_equal(run_for(20 * NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.error, 0);
 	loop_send_stop(s);
 	close(fds[0]);
@@ -189,7 +189,7 @@ static void broken_connection_is_an_error(void **state)
 	close(fds[1]);
 	assert_int_equal(loop_send_open(loop, fds[0], see_sent, &seen, &s), 0);
 	loop_send(s, some_bytes(10), false);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.error, -EPIPE);
 	loop_send_stop(s);
 	close(fds[0]);
@@ -213,7 +213,7 @@ static void connects_or_says_why_not(void **state)
 	assert_int_equal(listen(l, 1), 0);
 	assert_int_equal(getsockname(l, (struct sockaddr *)&a, &n), 0);
 	assert_int_equal(loop_connect_start(loop, fd, (struct sockaddr *)&a, n, see_connected, &seen, &c), 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, 0);
 	loop_connect_stop(c);
 	close_all((int[]){ l, fd }, 2);
@@ -221,7 +221,7 @@ static void connects_or_says_why_not(void **state)
 	seen.calls = 0;
 	fd = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(loop_connect_start(loop, fd, (struct sockaddr *)&a, n, see_connected, &seen, &c), 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, -ECONNREFUSED);
 	loop_connect_stop(c);
 	close(fd);

@@ -47,10 +47,15 @@ static void *observe(void *arg)
 {
 	struct observer *o = arg;
 
-	usleep(200000);
-	o->before = switches_of(o->tid);
-	usleep(1000000);
-	o->after = switches_of(o->tid);
+	/* Again where it woke: a busy machine may have put off what it had to do before. */
+	for (int tries = 0; tries < 10; tries++) {
+		usleep(200000);
+		o->before = switches_of(o->tid);
+		usleep(1000000);
+		o->after = switches_of(o->tid);
+		if (o->after == o->before)
+			break;
+	}
 	raise_event(o->fd);
 	return NULL;
 }
@@ -120,7 +125,7 @@ static void spinning_loop_hears_as_a_sleeping_one_does(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, answer, &pair[1]), 0);
 	assert_int_equal(loop_recv_start(loop, pair[0], send_again, &pair[0], &recv), 0);
 	send(pair[0], "x", 1, 0);
-	assert_int_equal(run_for(20 * NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	loop_recv_stop(recv);
 	shutdown(pair[1], SHUT_RDWR);
 	pthread_join(thread, NULL);
@@ -149,10 +154,10 @@ static void spinning_loop_first_submits_what_was_asked_for(void **state)
 	nsec_t begin = boottime();
 
 	(void)state;
-	loop_set_spin(loop, 10 * NSEC_PER_SEC);
+	loop_set_spin(loop, 2 * PATIENCE);
 	assert_int_equal(loop_watch(loop, fd, POLLIN, watch_the_same, &fd, &watch), 0);
 	assert_int_equal(loop_run(loop), 0);
-	assert_true(boottime() - begin < 5 * NSEC_PER_SEC);
+	assert_true(boottime() - begin < PATIENCE);
 	loop_unwatch(watch);
 	loop_unwatch(second_watch);
 	close(fd);

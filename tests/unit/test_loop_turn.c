@@ -29,13 +29,13 @@ static void watch_calls_for_each_wake_up(void **state)
 	raise_event(fd);
 	assert_int_equal(loop_watch(loop, fd, POLLIN, see_ready, &seen, &watch), 0);
 	assert_int_equal(seen.calls, 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(seen.last, POLLIN);
 	for (int i = 2; i < 10; i++) {
 		assert_int_equal(read(fd, &value, sizeof(value)), sizeof(value));
 		raise_event(fd);
 		seen.stop_after = i;
-		assert_int_equal(run_for(NSEC_PER_SEC), 0);
+		assert_int_equal(run_for(PATIENCE), 0);
 	}
 	loop_unwatch(watch);
 	raise_event(fd);
@@ -149,7 +149,7 @@ static void descriptor_number_used_again_has_new_events_only(void **state)
 	assert_int_equal(again, fd);
 	assert_int_equal(loop_watch(loop, again, POLLIN, see_ready, &new, &watch), 0);
 	assert_int_equal(write(p[1], "x", 1), 1);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(old.calls, 0);
 	loop_unwatch(watch);
 	close_all(p, 2);
@@ -292,7 +292,7 @@ static void timer_that_sets_itself_for_now_starves_nobody(void **state)
 	run_turns();
 	assert_true(e.fired > 10);
 	assert_int_equal(write(p[1], "x", 1), 1);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	loop_timer_cancel(loop, &e.timer);
 	loop_read_stop(reader);
 	close_all(p, 2);
@@ -351,11 +351,11 @@ static void signals_come_as_events(void **state)
 	assert_int_equal(loop_signal(loop, 0, see_signal, NULL), -EINVAL);
 	assert_int_equal(loop_signal(loop, SIGUSR1, add_second_signal, &signals_seen[0]), 0);
 	kill(getpid(), SIGUSR1);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(signals_seen[0].last, SIGUSR1);
 	assert_int_equal(signals_seen[1].calls, 0);
 	raise(SIGUSR2);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(signals_seen[1].last, SIGUSR2);
 	run_turns();
 	assert_int_equal(signals_seen[0].calls + signals_seen[1].calls, 2);
@@ -424,7 +424,7 @@ static void deferred_runs_once_after_many_requests(void **state)
 	assert_int_equal(loop_recv_start(loop, pair[0], ask_for_defer, &c, &recv), 0);
 	for (int i = 0; i < 20; i++)
 		send(pair[1], "x", 1, 0);
-	assert_int_equal(run_for(NSEC_PER_SEC), 0);
+	assert_int_equal(run_for(PATIENCE), 0);
 	assert_int_equal(c.asked, 20);
 	assert_int_equal(c.ran, 1);
 	assert_int_equal(c.other_ran, 1);
@@ -527,7 +527,7 @@ static void what_comes_by_memory_is_never_overheard(void **state)
 	assert_int_equal(loop_watch(loop, b.bell, POLLIN, drain, &b, &watch), 0);
 	loop_set_look(loop, &look);
 	assert_int_equal(pthread_create(&who, NULL, say_all, &b), 0);
-	assert_int_equal(run_for(20 * NSEC_PER_SEC), 7);
+	assert_int_equal(run_for(PATIENCE), 7);
 	assert_int_equal(pthread_join(who, NULL), 0);
 	assert_int_equal(b.heard, SAYINGS);
 	assert_true(b.rests > 0);

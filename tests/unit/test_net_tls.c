@@ -76,7 +76,7 @@ static void close_with(struct tls_keys *ka, struct tls_keys *kb)
 /* The dialler, a, and the acceptor, b, each say their part; nobody is up. */
 static void expect_refusal(struct tls_keys *ka, struct tls_keys *kb, const char *a_says, const char *b_says)
 {
-	nsec_t end = boottime() + 4 * NSEC_PER_SEC;
+	nsec_t end = boottime() + PATIENCE;
 
 	open_with(ka, kb);
 	while (!(side_said(&a, a_says) && side_said(&b, b_says)) && boottime() < end)
@@ -320,7 +320,7 @@ static bool let_in(const char *priority, const char *cert, const char *key)
 	struct greeting hello = { .kind = GREET_HELLO, .version_min = 1, .version_max = 1, .session = 7, .to = A, .incarnation = 1,
 				  .cluster = "test", .node = "beta" };
 	gnutls_certificate_credentials_t cred;
-	nsec_t end = boottime() + NSEC_PER_SEC;
+	nsec_t end = boottime() + PATIENCE;
 	uint8_t buf[GREET_MAX];
 	gnutls_session_t s;
 	int fd = raw_dial(&a), r;
@@ -404,12 +404,12 @@ static void slow_handshake_is_cut_off(void **state)
 	fd = raw_dial(&a);
 	begin = boottime();
 	assert_int_equal(send(fd, "\x16\x03\x01\x01\x00\x01", 6, 0), 6);
-	while (boottime() < begin + 8 * NSEC_PER_SEC) {  /* a byte now and then */
+	while (boottime() < begin + PATIENCE) {  /* a byte now and then */
 		if (raw_read(fd, &c, 1, 200 * NSEC_PER_MSEC) >= 0)
 			break;
 		send(fd, "\0", 1, MSG_NOSIGNAL);
 	}
-	assert_true(boottime() - begin < NET_GREET_SPAN + 2 * NSEC_PER_SEC);
+	assert_true(boottime() - begin < NET_GREET_SPAN + PATIENCE / 2);
 	assert_true(side_said(&a, "did not finish the TLS handshake in time"));
 	close(fd);
 	side_close(&a);
