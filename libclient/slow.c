@@ -29,6 +29,7 @@
 #define RETRY_NS     UINT64_C(50000000)  /* until another look whether the daemon, or the lease, is back */
 #define FAILFAST_NS  UINT64_C(100000000)
 #define LOOK_NS      UINT64_C(1000000000)
+#define PASSING_NS   UINT64_C(50000)     /* for a reader on its way in */
 #define CANCEL_NS    UINT64_C(50000)     /* between the wakes of a cancel */
 
 int holder_of(const struct dlock *l, uint32_t *ret)
@@ -480,11 +481,25 @@ static bool try_may_sleep(const struct wait *x, uint64_t w)
 	return lock_is_free(w) && !(w & LOCK_L) && x->l->attr.try_ms;
 }
 
+/* A reader that goes in owns the word for a moment: longer only where it has lost its processor just then. A writer sleeps until it is alone. */
+static bool reader_passes(const struct wait *x, const struct binding *b, uint64_t w)
+{
+	return (x->how & WAIT_SHARED) && (w & LOCK_OWNER) && !(w & LOCK_EXCLUSIVE) && x->l->attr.try_ms &&
+	       !(READ_LOAD(&binding_slot(b)->drain) & DRAIN_OWNER);
+}
+
 static int wait_try(const struct wait *x, const struct binding *b)
 {
-	uint64_t w = LOCK_LOAD(b->word);
+	for (;;) {
+		uint64_t w = LOCK_LOAD(b->word);
 
-	return lock_may_take(w, &x->turn) || try_may_sleep(x, w) ? 0 : -EBUSY;
+		if (lock_may_take(w, &x->turn) || try_may_sleep(x, w))
+			return 0;
+		if (!reader_passes(x, b, w) || limit_nap(&x->limit, PASSING_NS) < 0)
+			return -EBUSY;
+		if (!thread_serial() || binding_lost(b))
+			return 1;
+	}
 }
 
 /* 0, -EOWNERDEAD: taken. 1: this binding is no good any more. */
@@ -515,6 +530,8 @@ static int wait_on(struct wait *x, struct binding *b)
 			wait_hide(x);
 			return wait_taken(x, b, w);
 		}
+		if (x->try && reader_passes(x, b, w))
+			continue;
 		if (x->try && !try_may_sleep(x, w)) {
 			r = -EBUSY;      /* another was faster between the look and the turn */
 			break;

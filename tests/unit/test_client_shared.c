@@ -212,6 +212,45 @@ static int write_once(void *l)
 	return r ? r : dlock_post(l);
 }
 
+static int try_shared(void *l)
+{
+	int r = dlock_trywait_shared(l);
+
+	return r ? r : dlock_post(l);
+}
+
+/* It owns the word on its way in, and gets no processor for a while: that is no reason to refuse another. Where it is stopped, it is. */
+static void a_try_waits_for_a_reader_on_its_way_in(void **state)
+{
+	struct lock_waiter passing = { .me = STRANGER };         /* without X, as readers do */
+	struct rig_thread t;
+	long from;
+	uint64_t w;
+
+	(void)state;
+	begin(0);
+	ok(dlock_wait_shared(reader));           /* once, so that there is a line */
+	ok(dlock_post(reader));
+	assert_int_equal(lock_turn(&slot->word, &passing, &w), LOCK_TAKEN);
+	assert_false(w & LOCK_EXCLUSIVE);
+	from = now_ms();
+	fails(EBUSY, try_shared(reader));
+	assert_in_range(now_ms() - from, 290, PATIENCE_MS);
+	READ_OR(&slot->drain, (uint32_t)DRAIN_OWNER);            /* it was a writer, who waits for readers */
+	fails(EBUSY, try_shared(reader));
+	READ_AND(&slot->drain, ~(uint32_t)DRAIN_OWNER);
+	for (int tries = 0; tries < TRIES; tries++) {
+		rig_spawn(&t, try_shared, reader);
+		nap_ms(30);
+		assert_true(lock_release(&slot->word, w, LOCK_READERS));
+		if (rig_join(&t) == 0)
+			break;
+		assert_true(tries + 1 < TRIES);  /* the machine has had no time for it for longer than try_ms */
+		assert_int_equal(lock_turn(&slot->word, &passing, &w), LOCK_TAKEN);
+	}
+	ok(dlock_close(reader));
+}
+
 /* A writer who stands aside for an upgrade wakes it, though another node waits, and so nobody else could come. */
 static void who_stands_aside_wakes_the_upgrade(void **state)
 {
@@ -286,6 +325,7 @@ int main(void)
 		test(upgrade_of_another_era),
 		test(upgrade_is_not_the_childs),
 		test(upgrade_without_tokens),
+		test(a_try_waits_for_a_reader_on_its_way_in),
 		test(who_stands_aside_wakes_the_upgrade),
 		test(threads_of_the_process),
 	};
