@@ -17,8 +17,8 @@
 
 #include "harness.h"
 
-#define LIMIT_MS   100                   /* from the last sign of the one to the first of the next: the pace */
-#define RESTART_MS 500                   /* the same, where a daemon has to start in between */
+#define LIMIT_MS   500                   /* from the last sign of the one to the first of the next: the pace */
+#define RESTART_MS 1500                  /* the same, where a daemon has to start in between */
 #define STUCK_MS   PATIENCE_MS
 #define SCRATCH    (4u << 20)
 

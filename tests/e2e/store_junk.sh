@@ -19,7 +19,7 @@ work() {
 	done
 }
 
-for i in 1 2 3; do configure $i n$i 8s; done
+for i in 1 2 3; do configure $i n$i 12s; done
 etcd_start
 for i in 1 2 3; do start $i; done
 until_true 100 there 1 3 && until_true 100 there 2 3 && until_true 100 there 3 3
@@ -39,7 +39,7 @@ ok $? "the log says what is odd"
 until_true 100 clean 13
 # What no session can have as its key is passed over, and stays: it is in nobody's way.
 ok $? "what is no node's is cleared away ($(keys member/) left below member/)"
-until_true 100 grep -qs 'has not been renewed for 8000 ms: it is ended' "$dir"/[123]/log
+until_true 100 grep -qs 'has not been renewed for 12000 ms: it is ended' "$dir"/[123]/log
 ok $? "... and the log says who has been ended"
 
 # --- when a node dies ---

@@ -35,7 +35,7 @@ second
 [ $? = 75 ] && grep -q 'another daemon uses this directory' "$dir/second"
 ok $? "... and though its lock was removed"
 kill -CONT "${daemon[1]}"
-until_true 100 there_both && kill -0 $held && on 1 run other true && ! on 2 run -n held true && ! said 1 'is lost'
+until_true 100 there_both && kill -0 $held && on 1 run other true && ! on 2 run -n held true && ! said 1 'all that was held'
 ok $? "the first goes on, and has lost nothing"
 
 # --- a copy ---

@@ -105,7 +105,7 @@ static void exec_member(struct etcd_rig *r, int i)
 		"--name", name, "--data-dir", data, "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
 		"--heartbeat-interval", "50", "--election-timeout", "500", "--logger", "zap", "--log-outputs", "stderr",
-		"--log-level", "error",
+		"--log-level", "error", "--bcrypt-cost", "4",
 		/* The host lives on when a member dies; and a disk that others use too is not what is tested. */
 		"--unsafe-no-fsync",
 	};
