@@ -19,7 +19,6 @@
 #include "../e2e/harness.h"
 #include "etcd.h"
 
-#define READY_MS 20000
 
 /* What a host's daemon keeps: a file system of its own in memory, which can be full. */
 #define DISK_OPTIONS "size=64m"
@@ -94,7 +93,7 @@ static bool store_answers(void)
 
 static void stores_begin(void)
 {
-	uint64_t until = now_ns() + READY_MS * MS;
+	uint64_t until = now_ns() + PATIENCE_MS * MS;
 
 	for (unsigned i = 0; i < TOWN_STORES; i++)
 		store_begin(i);
@@ -299,7 +298,7 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 	for (unsigned i = 1; i <= hosts; i++)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= hosts; i++)
-		if (!daemon_ready(i, READY_MS))
+		if (!daemon_ready(i, PATIENCE_MS))
 			give_up("the daemon of host %u is not ready; it said this: %s", i, town_log("daemon", i));
 }
 
@@ -330,7 +329,7 @@ void town_anew(unsigned ttl_ms, const char *lines)
 	for (unsigned i = 1; i <= town.hosts; i++)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= town.hosts; i++)
-		if (!daemon_ready(i, READY_MS))
+		if (!daemon_ready(i, PATIENCE_MS))
 			give_up("the daemon of host %u does not come back; it said this: %s", i, town_log("daemon", i));
 }
 
@@ -349,8 +348,8 @@ void town_roll(const char *lines)
 	for (unsigned i = 1; i <= town.hosts; i++) {
 		daemon_kill(i, SIGTERM);
 		daemon_begin(i);
-		uint64_t until = now_ns() + READY_MS * MS;
-		bool back = daemon_ready(i, READY_MS);
+		uint64_t until = now_ns() + PATIENCE_MS * MS;
+		bool back = daemon_ready(i, PATIENCE_MS);
 		for (unsigned k = 1; back && k <= town.hosts; k++)
 			while (!daemon_masters(k) && now_ns() < until)
 				nap_ns(100 * MS);

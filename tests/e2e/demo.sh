@@ -23,7 +23,7 @@ ok $? 'its directory and its processes are gone'
 
 "$srctree/scripts/demo" >"$TMPDIR/out" 2>&1 &
 demo=$!
-for ((i = 0; i < 1000; i++)); do
+for ((i = 0; i < 10000; i++)); do
 	grep -q '^4' "$TMPDIR/out" && break
 	sleep 0.01
 done

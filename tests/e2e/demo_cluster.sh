@@ -44,7 +44,7 @@ ok $? 'its directory, its processes and its links are gone'
 for stage in '.*dlockd --dir' '4\.'; do
 	"$demo" >"$TMPDIR/out" 2>&1 &
 	pid=$!
-	for ((i = 0; i < 3000; i++)); do
+	for ((i = 0; i < 10000; i++)); do
 		grep -q "^$stage" "$TMPDIR/out" && break
 		sleep 0.01
 	done
