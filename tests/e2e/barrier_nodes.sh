@@ -6,10 +6,13 @@
 
 . "${srctree:?}/tests/e2e/nodes.sh"
 party=$O/tests/e2e/barrier_party
-ttl=3
+ttl=6
 
 # come NODE FILE ARGUMENTS...: a party that says what came of it in $dir/FILE; $! is its pid.
-come() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$party" "${@:3}" >"$dir/$2" 2>&1 & }
+come() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 100 "$party" "${@:3}" >"$dir/$2" 2>&1 & }
+
+# arrived NODE NAME: one of it waits there, and who counts the parties knows.
+arrived() { until_true 100 wait_there "$1" "$2" 1 && caught_up "$1" "$2"; }
 
 # said_all FILE...: what they say, in order of the files.
 said_all() { (cd "$dir" && cat "$@" | tr '\n' ' '); }
@@ -19,7 +22,7 @@ passed() { echo "$*" | tr ' ' '\n' | sort | tr '\n' ' '; }
 for i in 1 2 3; do configure $i n$i ${ttl}s; done
 etcd_start
 for i in 1 2 3; do start $i; done
-until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
+until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
 ok $? "three nodes find one another"
 
 jobs=
@@ -38,6 +41,7 @@ wait $jobs
 ok $? "a vote has one answer for all: $(said_all a b c d e f)"
 
 come 1 a b/time 3 wait; one=$!
+arrived 1 b/time
 come 2 b b/time 3 timed 500; two=$!
 wait $one $two
 [ "$(said_all a b)" = "EPIPE ETIMEDOUT " ]
@@ -45,7 +49,7 @@ ok $? "who gives up breaks the round for a party on another node: $(said_all a b
 
 come 1 a b/death 3 wait; one=$!
 come 2 b b/death 3 wait; two=$!
-sleep 0.5
+arrived 1 b/death && arrived 2 b/death
 kill -KILL $(pgrep -P $two)
 wait $two 2>/dev/null
 wait $one
@@ -59,14 +63,14 @@ ok $? "and the next round works: $(said_all n1 n2 n3)"
 
 come 1 a b/reset 3 wait; one=$!
 come 2 b b/reset 3 wait; two=$!
-sleep 0.5
+arrived 1 b/reset && arrived 2 b/reset
 come 3 c b/reset 3 reset
 wait $one $two $!
 [ "$(said_all a b c)" = "EPIPE EPIPE passed " ]
 ok $? "and a reset: $(said_all a b c)"
 
 come 1 a b/other 3 wait; one=$!
-sleep 0.3
+arrived 1 b/other
 come 2 b b/other 4 wait; two=$!
 wait $two
 come 2 c b/other 3 wait; come 3 d b/other 3 wait
@@ -81,7 +85,7 @@ for i in 1 2 3; do
 	come 1 a b/restart$i 4 wait; jobs=$!
 	come 2 b b/restart$i 4 wait; jobs="$jobs $!"
 	come 3 c b/restart$i 4 wait; jobs="$jobs $!"
-	sleep 0.4
+	for k in 1 2 3; do arrived $k b/restart$i; done
 	kill -KILL "${daemon[$i]}"
 	wait "${daemon[$i]}" 2>/dev/null
 	start $i
@@ -89,14 +93,14 @@ for i in 1 2 3; do
 	wait $jobs
 	[ "$(passed $(said_all a b c d))" = "passed passed passed serial " ] && good=$((good + 1))
 	echo "# $(said_all a b c d)"
-	until_true 20 all_there $i
+	until_true 100 all_there $i
 done
 [ $good = 3 ]
 ok $? "each daemon is killed and started again in the middle of a round, and it passes"
 
 come 1 a b/lost 3 wait; one=$!
 come 2 b b/lost 3 wait; two=$!
-sleep 0.5
+arrived 1 b/lost && arrived 2 b/lost
 kill -STOP "${daemon[2]}"
 begin=$(us)
 wait $one
@@ -105,7 +109,7 @@ kill -CONT "${daemon[2]}"
 wait $two
 [ "$(said_all a)" = "EPIPE " ] && { [ "$(said_all b)" = "EPIPE " ] || [ "$(said_all b)" = "ESTALE " ]; }
 ok $? "a node that is lost breaks the round, after $took ms; and its party hears so, or that nobody knows: $(said_all a b)"
-until_true 30 all_there 1 && until_true 30 all_there 2
+until_true 100 all_there 1 && until_true 100 all_there 2
 jobs=
 for i in 1 2 3; do come $i n$i b/lost 3 wait; jobs="$jobs $!"; done
 wait $jobs

@@ -12,15 +12,18 @@ session() { on "$1" status --json | grep -o '"session": *"[0-9a-f]*"' | grep -o 
 rss() { awk '/VmRSS/ {print int($2 / 1024)}' "/proc/${daemon[$1]}/status"; }
 forge() { python3 -B "$srctree/tests/e2e/forge.py" "http://$host:$((base + 10))" /dlock/test/ "$@"; }
 
-for i in 1 2 3; do configure $i n$i 4s; done
+for i in 1 2 3; do configure $i n$i 6s; done
 etcd_start
 for i in 1 2 3; do start $i; done
-until_true 30 there 1 3 && until_true 30 there 2 3 && until_true 30 there 3 3
+until_true 100 there 1 3 && until_true 100 there 2 3 && until_true 100 there 3 3
 ok $? "three nodes are a cluster"
 
 # It keeps its session as a node does.
 ( for ((b = 1; ; b++)); do forge alive "$b" "$own"; sleep 1; done ) &
 beats=$!
+listed() { on 1 members 2>/dev/null | grep -q 'mallory'; }
+until_true 100 listed
+listed=$?
 args=
 for i in 1 2 3; do args="$args $(session $i) $host:$((base + i))"; done
 "${O:?}/tests/e2e/hostile_peer" "$seed" 7 $own $args >"$dir/hostile" 2>"$dir/hostile.err" &
@@ -37,11 +40,9 @@ for i in range(400):
     except OSError:
         pass
 time.sleep(5)" &
-listed() { on 1 members 2>/dev/null | grep -q 'mallory'; }
-until_true 10 listed
-ok $? "a fourth is a member, by credentials that are good (seed $seed)"
+ok $listed "a fourth is a member, by credentials that are good (seed $seed)"
 
-# pass_around TIMES: each node adds one so often, or until the lock has been out of reach for five seconds: the hostile one may have
+# pass_around TIMES SECONDS: each node adds one so often, or until the lock has been out of reach for so long: the hostile one may have
 # it. $passes: how often it was done. One that was cut short may have been counted too; two at a time would be counted once.
 pass_around() {
 	local i k jobs=
@@ -49,7 +50,7 @@ pass_around() {
 	: >"$dir/passes.1" && : >"$dir/passes.2" && : >"$dir/passes.3"
 	for i in 1 2 3; do
 		( for ((k = 0; k < $1; k++)); do
-			on $i run -w 5 count -- bash -c 'read v <"$0"; sleep 0.01; echo $((v + 1)) >"$0"' "$dir/count" 2>/dev/null || break
+			on $i run -w "$2" count -- bash -c 'read v <"$0"; sleep 0.01; echo $((v + 1)) >"$0"' "$dir/count" 2>/dev/null || break
 			echo >>"$dir/passes.$i"
 		done ) &
 		jobs="$jobs $!"
@@ -57,7 +58,7 @@ pass_around() {
 	wait $jobs
 	passes=$(cat "$dir"/passes.? | wc -l)
 }
-pass_around 25
+pass_around 25 5
 [ "$(cat "$dir/count")" -ge "$passes" ]
 ok $? "while it says what it likes no lock that the others pass around is held twice ($(cat "$dir/count") counted, $passes passes)"
 wait $hostile
@@ -68,9 +69,9 @@ ok $? "nobody has died of it"
 ok $? "nor grown without end ($(rss 1), $(rss 2), $(rss 3) MB)"
 kill $beats
 off() { ! listed; }
-until_true 30 off && there 1 3 && on 2 run junk-1 true && on 3 run junk-2 true
+until_true 100 off && until_true 100 there 1 3 && on 2 run junk-1 true && on 3 run junk-2 true
 ok $? "when its session has ended, what it held is free again"
-pass_around 10
+pass_around 10 100
 [ "$passes" = 30 ] && [ "$(cat "$dir/count")" = 30 ]
 ok $? "... and the others go on as ever ($(cat "$dir/count") counted, $passes passes)"
 

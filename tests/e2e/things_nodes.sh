@@ -5,11 +5,17 @@
 # lapses, and an etcd that does not answer for a while.
 
 . "${srctree:?}/tests/e2e/nodes.sh"
-ttl=3 tool=${O:?}/tests/e2e/thing_tool
+ttl=6 tool=${O:?}/tests/e2e/thing_tool
 
-use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 60 "$tool" "${@:2}"; }
+use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 100 "$tool" "${@:2}"; }
 bg() { DLOCK_RUN_DIR=$dir/$1/run "$tool" "${@:2}" & bg=$!; }       # the tool's own process
 all_there() { there "$1" 3; }
+
+# ids NODE NAME COUNT: a node that has no number yet may be told to come again, where the store is slow.
+ids() { until_true 100 use "$1" ids "$2" 1 && use "$1" ids "$2" $(($3 - 1)); }
+
+# answers TEXT COMMAND...: to be repeated, since what is asked of the store may have to be asked again.
+answers() { [ "$("${@:2}" 2>/dev/null)" = "$1" ]; }
 
 # ended PID SECONDS: within that time, and well.
 ended() {
@@ -20,12 +26,12 @@ ended() {
 for i in 1 2 3; do configure $i n$i ${ttl}s; done
 etcd_start
 for i in 1 2 3; do start $i; done
-until_true 30 all_there 1 && until_true 30 all_there 2 && until_true 30 all_there 3
+until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
 ok $? "three nodes find one another"
 
 # --- values ---
 
-on 1 put limits 'a=1' && [ "$(on 2 get limits)" = 'a=1' ] && [ "$(on 3 get limits)" = 'a=1' ]
+until_true 100 on 1 put limits a=1 && until_true 100 answers a=1 on 2 get limits && until_true 100 answers a=1 on 3 get limits
 ok $? "what one node puts the others get"
 rise() {         # rise NODE TIMES: compare-and-set, again where another was faster
 	local k=0 v n
@@ -34,16 +40,16 @@ rise() {         # rise NODE TIMES: compare-and-set, again where another was fas
 		on "$1" put --if-version "${v:-0}" n $((n + 1)) 2>/dev/null && k=$((k + 1))
 	done
 }
-on 1 put n 0
+until_true 100 on 1 put n 0
 pids=
 for i in 1 2 3; do rise $i 8 & pids="$pids $!"; done
 wait $pids
-[ "$(on 1 get n)" = 24 ]
+until_true 100 answers 24 on 1 get n
 ok $? "a counter raised under versions by three nodes loses nothing"
 head -c 65536 /dev/urandom >"$dir/big"
-on 2 put big <"$dir/big" && on 3 get big | cmp -s - "$dir/big"
+until_true 100 eval 'on 2 put big <"$dir/big"' && until_true 100 eval 'on 3 get big | cmp -s - "$dir/big"'
 ok $? "64 KiB"
-on 3 rm big && ! on 1 get big 2>/dev/null
+until_true 100 on 3 rm big && ! on 1 get big 2>/dev/null
 ok $? "removed"
 
 # --- latches ---
@@ -51,13 +57,14 @@ ok $? "removed"
 use 1 latch-open door 6
 bg 2 latch-wait door; a=$bg
 bg 3 latch-wait door; b=$bg
+until_true 100 wait_there 2 door 1 && until_true 100 wait_there 3 door 1
 use 1 latch-count door 1 2 && use 2 latch-count door 1 2 && use 3 latch-count door 1 1
 sleep 0.3
 kill -0 $a && kill -0 $b
 ok $? "a latch stays closed until the last node has counted down"
 begun=$(us)
 use 1 latch-count door 1 1
-ended $a 5 && ended $b 5
+ended $a 100 && ended $b 100
 ok $? "... and then opens on all"
 echo "# $((($(us) - begun) / 1000)) ms from the last countdown to the last waiter's end"
 use 1 latch-open many 100000
@@ -68,9 +75,9 @@ wait $pids
 ok $? "six processes on three nodes count down 240 times, each counted once"
 bg 1 latch-wait many; a=$bg
 bg 2 latch-wait many; b=$bg
-sleep 0.3
+until_true 100 wait_there 1 many 1 && until_true 100 wait_there 2 many 1
 use 3 latch-unlink many
-until_true 5 eval "! kill -0 $a 2>/dev/null && ! kill -0 $b 2>/dev/null" && wait $a
+until_true 100 eval "! kill -0 $a 2>/dev/null && ! kill -0 $b 2>/dev/null" && wait $a
 [ $? = 2 ] # ENOENT
 ok $? "unlinked on one node it is gone on all"
 
@@ -79,25 +86,25 @@ ok $? "unlinked on one node it is gone on all"
 waiter() {       # waiter NODE NAME KEY: in $w
 	bg "$1" cond-wait "$2" "$dir/ready.$3"
 	w=$bg
-	until_true 10 test -e "$dir/ready.$3"
+	until_true 100 test -e "$dir/ready.$3"
 }
 waiter 1 room a; a=$w
 waiter 2 room b; b=$w
 waiter 3 room c; c=$w
 waiter 1 room d; d=$w
 begun=$(us)
-use 2 cond-signal room && ended $a 5 && kill -0 $b && kill -0 $c && kill -0 $d
+use 2 cond-signal room && ended $a 100 && kill -0 $b && kill -0 $c && kill -0 $d
 ok $? "a signal wakes the first of three nodes"
 echo "# $((($(us) - begun) / 1000)) ms"
-use 1 cond-signal room && ended $b 5 && kill -0 $c && kill -0 $d
+use 1 cond-signal room && ended $b 100 && kill -0 $c && kill -0 $d
 ok $? "... the next the second"
-use 2 cond-broadcast room && ended $c 5 && ended $d 5
+use 2 cond-broadcast room && ended $c 100 && ended $d 100
 ok $? "... and a broadcast all others"
 
 # --- ids ---
 
 pids=
-for i in 1 2 3; do use $i ids orders 6400 >"$dir/ids.$i" & pids="$pids $!"; done
+for i in 1 2 3; do ids $i orders 6400 >"$dir/ids.$i" & pids="$pids $!"; done
 wait $pids
 [ "$(sort -u "$dir"/ids.? | wc -l)" = 19200 ] && [ "$(cut -d' ' -f2 "$dir"/ids.? | sort -u | wc -l)" = 3 ]
 ok $? "ids of three nodes: three workers, and no id twice"
@@ -107,8 +114,8 @@ ok $? "... each above the last"
 # --- etcd does not answer ---
 
 use 1 latch-open slow 100
-bg 1 ids orders 192000 >"$dir/ids.1"; a=$bg
-sleep 0.3
+bg 1 ids orders 384000 >"$dir/ids.1"; a=$bg      # six seconds at least
+until_true 100 test -s "$dir/ids.1"
 kill -STOP $etcd
 bg 2 latch-count slow 1 3; b=$bg
 on 3 put during x 2>"$dir/err" & c=$!
@@ -116,13 +123,13 @@ sleep 1.2
 kill -0 $a && kill -0 $b
 ok $? "while etcd is stopped ids go on, and a countdown waits"
 kill -CONT $etcd
-ended $a 10 && [ "$(sort -u "$dir/ids.1" | wc -l)" = 192000 ]
+ended $a 100 && [ "$(sort -u "$dir/ids.1" | wc -l)" = 384000 ]
 ok $? "ids of that time: none twice"
-ended $b 10 && [ "$(use 3 latch-value slow)" = 97 ]
+ended $b 100 && [ "$(use 3 latch-value slow)" = 97 ]
 ok $? "three countdowns over it are three"
-ended $c 10 && [ "$(on 1 get during)" = x ]
+ended $c 100 && until_true 100 answers x on 1 get during
 ok $? "a put over it is there"
-until_true 20 all_there 1 && until_true 20 all_there 2 && until_true 20 all_there 3
+until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
 ok $? "all are still there, or again"
 
 # --- a node ends, with a process of it waiting before others ---
@@ -130,37 +137,37 @@ ok $? "all are still there, or again"
 waiter 1 last f; a=$w
 waiter 2 last g; b=$w
 bg 1 ids lasting 1000000000 >"$dir/ids.1"; c=$bg
-until_true 10 test -s "$dir/ids.1"
+until_true 100 test -s "$dir/ids.1"
 kill -KILL ${daemon[1]} $a $c
 wait ${daemon[1]} $a $c 2>/dev/null
 begun=$(us)
 use 3 cond-signal last
-ended $b $((3 * ttl + 5))
+ended $b 100
 ok $? "a signal for a node that has ended goes on to another"
 echo "# $((($(us) - begun) / 1000)) ms, with a TTL of $ttl s"
 ended_worker=$(tail -n 1 "$dir/ids.1" | cut -d' ' -f2)
-use 2 ids lasting 10 >"$dir/ids.2" && [ "$(cut -d' ' -f2 "$dir/ids.2" | sort -u)" != "$ended_worker" ]
+ids 2 lasting 10 >"$dir/ids.2" && [ "$(cut -d' ' -f2 "$dir/ids.2" | sort -u)" != "$ended_worker" ]
 ok $? "another node has another number"
 start 1
-until_true 30 all_there 1
-use 1 ids lasting 10 >"$dir/ids.3" && [ "$(cat "$dir"/ids.[123] | sort -u | wc -l)" = "$(cat "$dir"/ids.[123] | wc -l)" ]
+until_true 100 all_there 1
+ids 1 lasting 10 >"$dir/ids.3" && [ "$(cat "$dir"/ids.[123] | sort -u | wc -l)" = "$(cat "$dir"/ids.[123] | wc -l)" ]
 ok $? "the node comes back; no id is given out twice"
 
 # --- a node lapses ---
 
 bg 2 ids lapse 640000 >"$dir/ids.2"; a=$bg
 waiter 2 lapsed e; b=$w
-sleep 0.3
+until_true 100 test -s "$dir/ids.2"
 kill -STOP ${daemon[2]}
 sleep $((ttl + 2))
 kill -CONT ${daemon[2]}
-until_true 30 all_there 2
+until_true 100 all_there 2
 ok $? "a node that was stopped for too long comes back"
-ended $b 10
+ended $b 100
 ok $? "who waited there wakes, and looks for himself"
 kill $a 2>/dev/null
 wait $a 2>/dev/null
-use 2 ids lapse 100 >"$dir/ids.3" && use 3 ids lapse 100 >"$dir/ids.1"
+ids 2 lapse 100 >"$dir/ids.3" && ids 3 lapse 100 >"$dir/ids.1"
 head -n -1 "$dir/ids.2" >"$dir/ids.whole"
 [ "$(cat "$dir"/ids.whole "$dir"/ids.[13] | sort -u | wc -l)" = "$(cat "$dir"/ids.whole "$dir"/ids.[13] | wc -l)" ]
 ok $? "no id of before is given out again"
@@ -172,9 +179,9 @@ in_file() { grep -qas "default/$1/" "$kept"; }
 reserved() { in_file "$1" && [ "$(etcdctl --endpoints "$endpoint" get --prefix "/dlock/$cluster/id/default/$1/" --keys-only 2>/dev/null | grep -c .)" -gt 0 ]; }
 # gone NODE: its machine is started anew, as far as a test can: what lies in the run directory is no more.
 gone() { kill -KILL ${daemon[$1]}; wait ${daemon[$1]} 2>/dev/null; rm -rf "$dir/$1/run"; }
-begins() { start "$1"; until_true 10 test -S "$dir/$1/run/dlockd.sock"; }
+begins() { start "$1"; until_true 100 test -S "$dir/$1/run/dlockd.sock"; }
 
-use 3 ids kept 10 >"$dir/ids.1" && until_true 10 in_file kept
+ids 3 kept 10 >"$dir/ids.1" && until_true 100 in_file kept
 ok $? "a number is in the state directory soon after it has been taken"
 sleep 2.5 # the ceiling is raised when somebody needs more
 use 3 ids kept 10 >>"$dir/ids.1"
@@ -193,11 +200,11 @@ ok $? "... a name without a number has no ids then"
 gone 3
 cp "$dir/aside" "$kept"
 begins 3
-grep -q "ids is a copy, or was put back" "$dir/3/log" && ! use 3 ids kept 1 >/dev/null 2>&1
+until_true 100 grep -q "ids is a copy, or was put back" "$dir/3/log" && ! use 3 ids kept 1 >/dev/null 2>&1
 ok $? "an older file that was put back is not used, and the log says so"
 kill -CONT $etcd
-until_true 30 all_there 3
-use 3 ids kept 10 >"$dir/ids.3" && [ "$(cat "$dir"/ids.[123] | sort -u | wc -l)" = 20030 ]
+until_true 100 all_there 3
+ids 3 kept 10 >"$dir/ids.3" && [ "$(cat "$dir"/ids.[123] | sort -u | wc -l)" = 20030 ]
 ok $? "with the store it has another number"
 
 echo "1..$n"
