@@ -281,6 +281,7 @@ static int serve(struct loop *loop, const struct config *c)
 		r = loop_signal(loop, SIGHUP, on_hup, loop);
 	if (r < 0)
 		return r;
+	(void)loop_slice_short();        /* without it, some things take longer on a busy processor */
 	loop_set_spin(loop, SPIN_SPAN);
 	start_watchdog(&node);
 	if (node.cluster.on && node.cluster.counter.can_suspend)

@@ -62,6 +62,9 @@ nsec_t loop_clock(void);               /* now: where the turn's beginning is not
  */
 void loop_set_spin(struct loop *l, nsec_t span);
 
+/* The calling thread goes before those who compute, when it wakes up (slice.c). Negative: it may not ask for that, and goes on as it was. */
+int loop_slice_short(void);
+
 /*
  * What comes by memory that others write, and not by a descriptor: for one user. All three are called often, and have to be
  * quick where there is nothing. NULL: no more. The struct is the caller's, and stays.

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "loop_fixture.h"
@@ -478,6 +479,42 @@ static void accept_stopped_in_its_callback_closes_the_rest(void **state)
 	close_all(clients, LENGTH(clients));
 }
 
+/* --- the processor --- */
+
+/* sched_getattr(2): where its header names a struct of <sched.h> as well, only one of them can be included. */
+struct scheduled {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
+static struct scheduled scheduled(void)
+{
+	struct scheduled a;
+
+	assert_int_equal(syscall(SYS_sched_getattr, 0, &a, sizeof(a), 0), 0);
+	return a;
+}
+
+static void slices_are_short_and_the_share_is_the_same(void **state)
+{
+	struct scheduled before = scheduled(), after;
+	int r = loop_slice_short();
+
+	(void)state;
+	if (r == -EPERM)
+		skip();                  /* a filter of system calls */
+	assert_int_equal(r, 0);
+	after = scheduled();
+	assert_int_equal(after.policy, before.policy);
+	assert_int_equal(after.nice, before.nice);
+	if (before.runtime)        /* from 6.12 on the kernel says how long they are */
+		assert_in_range(after.runtime, 1, 400000);
+	assert_int_equal(loop_slice_short(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -504,6 +541,8 @@ int main(void)
 			accept_stopped_while_it_backs_off),
 		story("accept stopped in its callback closes what was accepted behind",
 			accept_stopped_in_its_callback_closes_the_rest),
+		story("slices are short, and the share of the processor is the same",
+			slices_are_short_and_the_share_is_the_same),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
