@@ -647,7 +647,7 @@ typedef struct dlock_barrier dlock_barrier_t;
  */
 int dlock_barrier_open(dlock_barrier_t **ret, const char *name, unsigned parties, const dlock_attr_t *attr);
 
-/* Takes NULL. EBUSY while a thread waits through it. */
+/* Takes NULL. EBUSY while a thread waits through it. Who is inside (dlock_barrier_enter()) has gone without leaving. */
 int dlock_barrier_close(dlock_barrier_t *b);
 
 /*
@@ -685,23 +685,33 @@ int dlock_barrier_clockwait(dlock_barrier_t *b, clockid_t clock, const struct ti
 int dlock_barrier_vote(dlock_barrier_t *b, bool yes, bool *ret_all);
 
 /*
- * A double barrier: all begin together, and end together. Those who leave are counted apart from those who enter: enter is as
- * dlock_barrier_wait(), and leave the same on another barrier of the same name, which is opened by the first call.
+ * A double barrier: all begin together, and end together. As many parties as the barrier has enter, those very ones leave, and then others
+ * may enter. Of its own name space: who calls dlock_barrier_wait() on a barrier of that name does not meet them. Rounds of it are
+ * completed by the daemon, also on a node alone.
  *
- * A party that dies while it enters, or while it leaves, breaks that round, as any does. One that dies in between has not left, and nobody
- * knows that it was to: the others wait for it, other than in ZooKeeper's recipe, where what has vanished counts as having left. They
- * stop waiting when another party comes in its place (its successor may just leave), when one of them has waited for long enough
- * (clockleave: ETIMEDOUT for that one), or when anybody, also one who is no party, calls dlock_barrier_reset(): and then all who
- * wait are told EPIPE, so that nobody takes the end for a common one. Who comes to leave after that waits for a round of his own: where
- * some had not finished yet, each of them needs a limit, or a reset of its own.
+ * Enter is told what dlock_barrier_wait() is; who has passed is inside until it has called leave. Leave waits until all who are inside have
+ * called it:
+ *
+ *   0, DLOCK_SERIAL  all of them have
+ *   EPIPE            it broke: one of them has gone without leaving, has waited for long enough, was lost with its node, or somebody
+ *                    called dlock_barrier_reset(). All of them are told so alike: who waits at once, who is inside yet as soon as it
+ *                    calls leave; so nobody takes the end for a common one. Then others may enter
+ *   ETIMEDOUT        clockleave: this party has waited for long enough; it has left all the same. See dlock_barrier_clockwait()
+ *   EPERM            nobody is inside through this handle: it has not entered, or has been told of its end already
+ *   ESTALE           as of dlock_barrier_wait()
+ *   EINVAL           clockleave: another clock, not a time
+ *
+ * A party belongs to the process and to the handle by which it entered: any thread may leave for it, first of all the one that has
+ * entered. It has gone when its process ends, at whatever instruction, or calls execve(2), when the handle is closed, or its node leaves the
+ * cluster or is lost. A daemon that is started anew knows who is inside. A child after fork(2) is not.
  */
 int dlock_barrier_enter(dlock_barrier_t *b);
 int dlock_barrier_leave(dlock_barrier_t *b);
 int dlock_barrier_clockleave(dlock_barrier_t *b, clockid_t clock, const struct timespec *abs);
 
 /*
- * Breaks the round that is forming, if somebody has come to it, and that of those who leave; when it returns, that is decided. Errors as
- * of dlock_barrier_wait().
+ * Breaks the round that is forming, if somebody has come to it; of the double barrier, what those are in who are inside, or else who is
+ * about to enter. When it returns, that is decided. Errors as of dlock_barrier_wait().
  */
 int dlock_barrier_reset(dlock_barrier_t *b);
 

@@ -4,7 +4,7 @@
  *
  * Where the node is alone its parties complete the rounds themselves, and the daemon is asked for nothing but room
  * for notes, and to watch over those who sleep. Where there are others, whoever comes rings, and sleeps until its cell says what
- * became of it. Both sleep on the barrier's word, and are woken all at once.
+ * became of it. Both sleep on the barrier's word, and are woken all at once. So it is for double barriers (double.c), always.
  *
  * Who waits for others that run on the same processors gives way to them first: it costs less than to sleep and to be
  * woken. Bounded, since those others may be long in coming, and the processor may be wanted by others than they.
@@ -13,9 +13,8 @@
 #include <limits.h>
 #include <sched.h>
 
+#include "barrier.h"
 #include "deadline.h"
-#include "object.h"
-#include "proto/barrierword.h"
 #include "thread.h"
 
 #define YIELDS      32u                  /* that cost nothing, since nobody else wants this processor */
@@ -25,29 +24,7 @@
 #define PARTIES_MAX 0x7fffffffu
 #define LINES_MAX   1024u                /* more than the daemon makes: somebody has scribbled */
 
-struct dlock_barrier {
-	struct dlock h;
-	struct dlock_barrier *far;       /* what dlock_barrier_leave() goes through; NULL: it was not asked for yet */
-};
-
-/* One party, from coming to leaving. */
-struct party {
-	struct dlock_barrier *x;
-	const struct limit *limit;
-	bool no;
-	bool away;                       /* it asked to be let go */
-	struct binding *b;
-	struct barrier_at at;
-	struct barrier_turn turn;
-	struct seg_cell *shown;
-	enum barrier_verdict verdict;
-	bool serial;
-};
-
-/* What a step of a party leads to; negative: an error. */
-enum { ENDED = 0, AGAIN = 1 };
-
-static struct barrier_at barrier_at(const struct binding *b)
+struct barrier_at barrier_at(const struct binding *b)
 {
 	return (struct barrier_at){ b->word, b->word + BARRIER_AT_NOTES };
 }
@@ -104,14 +81,13 @@ static int cell_take(struct party *p)
 
 /* --- Sleeping --- */
 
-static void hide(struct party *p)
+void party_hide(struct party *p)
 {
 	binding_hide(p->shown);
 	p->shown = NULL;
 }
 
-/* Has a signal handler forked meanwhile, and is this the child? Nothing of the party is the child's then. */
-static bool is_child(struct party *p)
+bool party_is_child(struct party *p)
 {
 	uint32_t serial;
 
@@ -133,7 +109,7 @@ static int nap(struct party *p)
 	if (!p->shown)
 		p->shown = binding_show(p->b, 0);
 	futex_wait_class(barrier_futex(p->at.word), (uint32_t)p->turn.word, FUTEX_BITSET_MATCH_ANY, limit->clock, &abs);
-	if (is_child(p))
+	if (party_is_child(p))
 		return AGAIN;
 	return p->away ? 0 : limit_over(limit);
 }
@@ -246,14 +222,18 @@ static int remote_give_up(struct party *p)
 	return 0;
 }
 
-static int remote_wait(struct party *p)
+/* Has nobody looked yet? */
+static bool unseen(const struct party *p)
+{
+	enum barrier_cell state = barrier_cell_state(BARRIER_LOAD(p->turn.cell));
+
+	return state == BARRIER_COME || state == BARRIER_LEAVING;
+}
+
+int party_told(struct party *p)
 {
 	int r = 0;
 
-	barrier_come_remote(&p->turn, p->no);
-	object_want(p->b);
-	if (barrier_rings(&p->at))
-		object_ring(&p->x->h, p->b, p->limit);
 	for (;;) {
 		barrier_announce(&p->at, &p->turn);
 		if (barrier_look_remote(&p->turn, &p->verdict, &p->serial))
@@ -269,15 +249,26 @@ static int remote_wait(struct party *p)
 		r = nap(p);
 		if (r == AGAIN)
 			return AGAIN;
-		if (barrier_cell_state(BARRIER_LOAD(p->turn.cell)) == BARRIER_COME)
-			object_ring(&p->x->h, p->b, p->limit);   /* nobody has looked yet, though this took long */
+		if (unseen(p))
+			object_ring(&p->x->h, p->b, p->limit);   /* though this took long */
 	}
+}
+
+static int remote_wait(struct party *p)
+{
+	barrier_come_remote(&p->turn, p->no);
+	object_want(p->b);
+	if (barrier_rings(&p->at))
+		object_ring(&p->x->h, p->b, p->limit);
+	return party_told(p);
 }
 
 /* --- A party --- */
 
 static int come(struct party *p)
 {
+	if (p->x->h.kind == KIND_DOUBLE)
+		return remote_wait(p);
 	switch (barrier_come(&p->at, &p->turn, p->x->h.arg, p->no)) {
 	case BARRIER_OPENED:
 		p->serial = true;
@@ -297,6 +288,11 @@ static int come(struct party *p)
 	return AGAIN;
 }
 
+static bool is_inside(const struct party *p)
+{
+	return p->x->h.kind == KIND_DOUBLE && barrier_cell_state(BARRIER_LOAD(p->turn.cell)) == BARRIER_INSIDE;
+}
+
 static int party_once(struct party *p)
 {
 	int r = object_bind(&p->x->h, p->limit, &p->b);
@@ -309,15 +305,15 @@ static int party_once(struct party *p)
 	if (r != 0)
 		return r;
 	r = come(p);
-	if (is_child(p))
+	if (party_is_child(p))
 		return AGAIN;
-	hide(p);
-	if (p->turn.cell)
+	party_hide(p);
+	if (p->turn.cell && !(r == ENDED && is_inside(p)))
 		barrier_leave(&p->turn);
 	return r;
 }
 
-static int error_of(enum barrier_verdict v)
+int barrier_error(enum barrier_verdict v)
 {
 	switch (v) {
 	case BARRIER_PASSED:
@@ -338,19 +334,25 @@ static int error_of(enum barrier_verdict v)
 	return EPROTO;                   /* somebody has scribbled */
 }
 
-static int pass(struct dlock_barrier *x, const struct limit *limit, bool no, bool *ret_all)
+int party_pass(struct party *p)
 {
-	struct party p = { .x = x, .limit = limit, .no = no };
-	int saved = errno, r = object_enter(&x->h);
+	int saved = errno, r = object_enter(&p->x->h);
 
 	if (r < 0)
 		return -r;
 	do
-		r = party_once(&p);
+		r = party_once(p);
 	while (r == AGAIN);
-	object_exit(&x->h);
+	object_exit(&p->x->h);
 	errno = saved;
-	r = r < 0 ? -r : error_of(p.verdict);
+	return r < 0 ? -r : barrier_error(p->verdict);
+}
+
+static int pass(struct dlock_barrier *x, const struct limit *limit, bool no, bool *ret_all)
+{
+	struct party p = { .x = x, .limit = limit, .no = no };
+	int r = party_pass(&p);
+
 	if (r == 0 && ret_all)
 		*ret_all = p.verdict == BARRIER_PASSED;
 	return r == 0 && p.serial ? DLOCK_SERIAL : r;
@@ -365,7 +367,7 @@ static void barrier_wake(struct dlock *l)
 		futex_wake_class(barrier_futex(b->word), INT_MAX, FUTEX_BITSET_MATCH_ANY);
 }
 
-static int barrier_open(struct dlock_barrier **ret, const char *name, uint32_t parties, const struct dlock_attr *attr,
+int barrier_open(struct dlock_barrier **ret, const char *name, uint32_t parties, const struct dlock_attr *attr,
 			enum kind kind)
 {
 	void *x;
@@ -387,14 +389,9 @@ int dlock_barrier_close(dlock_barrier_t *b)
 {
 	if (!b)
 		return 0;
-	if (b->far) {
-		int r = handle_close(&b->far->h);
+	int r = double_close(b);
 
-		if (r)
-			return r;
-		b->far = NULL;
-	}
-	return handle_close(&b->h);
+	return r ? r : handle_close(&b->h);
 }
 
 int dlock_barrier_wait(dlock_barrier_t *b)
@@ -418,49 +415,6 @@ int dlock_barrier_timedwait(dlock_barrier_t *b, const struct timespec *abs)
 int dlock_barrier_vote(dlock_barrier_t *b, bool yes, bool *ret_all)
 {
 	return pass(b, &limit_none, !yes, ret_all);
-}
-
-/* Those who leave do not meet those who enter: they have a barrier of their own, of the same name. */
-static int far_side(struct dlock_barrier *b, struct dlock_barrier **ret)
-{
-	struct dlock_barrier *far = __atomic_load_n(&b->far, __ATOMIC_ACQUIRE), *none = NULL;
-	int r;
-
-	if (!far) {
-		r = barrier_open(&far, b->h.name->text, b->h.arg, &b->h.attr, KIND_LEAVE);
-		if (r)
-			return r;
-		if (!__atomic_compare_exchange_n(&b->far, &none, far, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-			dlock_barrier_close(far);
-			far = none;
-		}
-	}
-	*ret = far;
-	return 0;
-}
-
-int dlock_barrier_enter(dlock_barrier_t *b)
-{
-	struct dlock_barrier *far;
-	int r = far_side(b, &far);       /* so that whoever is in can leave */
-
-	return r ? r : dlock_barrier_wait(b);
-}
-
-int dlock_barrier_leave(dlock_barrier_t *b)
-{
-	struct dlock_barrier *far;
-	int r = far_side(b, &far);
-
-	return r ? r : dlock_barrier_wait(far);
-}
-
-int dlock_barrier_clockleave(dlock_barrier_t *b, clockid_t clock, const struct timespec *abs)
-{
-	struct dlock_barrier *far;
-	int r = far_side(b, &far);
-
-	return r ? r : dlock_barrier_clockwait(far, clock, abs);
 }
 
 /* --- Reset --- */
@@ -499,7 +453,7 @@ static int reset_remote(struct dlock_barrier *x, struct binding *b)
 		else
 			r = nap(&p);
 	}
-	hide(&p);
+	party_hide(&p);
 	return r == AGAIN ? 0 : r;
 }
 
@@ -520,13 +474,13 @@ static int reset(struct dlock_barrier *b)
 	return -r;
 }
 
-/* Those who leave too: what holds them up may be one who died inside. */
+/* And who enters, is inside or leaves. */
 int dlock_barrier_reset(dlock_barrier_t *b)
 {
-	struct dlock_barrier *far;
+	struct dlock_barrier *twice;
 	int r = reset(b);
 
 	if (r == 0)
-		r = far_side(b, &far);
-	return r ? r : reset(far);
+		r = double_of(b, &twice);
+	return r ? r : reset(twice);
 }

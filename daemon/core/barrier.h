@@ -37,6 +37,19 @@
  * IN or TOLD, the next session ASKs what became of that round. Of a node that leaves for good, whoever is in no
  * round is sent away, and for the others it wants out; if its session ends first, nobody can ask, and they hear ESTALE.
  *
+ * A paired barrier (double barriers) has every second round to leave by: the one after round e, of the same parties, is e + 1. Who
+ * hears GO e, which has passed, is IN e + 1 by the same record, before it can do anything inside. So it is no matter of somebody's
+ * memory who is inside: it is who says that it is IN e + 1, or TOLD e still, and as long as all of them live they are as many as the
+ * barrier has parties. Nobody else is put into e + 1, and no other round begins before it has its verdict:
+ *
+ *   passed    all are IN e + 1, as many as there should be, and each node says that all of its are done (READY)
+ *   broken    nobody is TOLD e any more, and they are too few: some have gone with their session. Or somebody wants out
+ *             (it is dead, or has waited for long enough), or asks what became of it, or for a RESET
+ *
+ * Whoever is inside hears of that at once, not only when it is done. Rounds to leave by outlive reigns under their own number.
+ *
+ *   of a member:  OUT --ENROL--> IN e --ANNOUNCE--> TOLD e --GO e, passed--> IN e + 1 --ANNOUNCE--> TOLD e + 1 --GO--> OUT
+ *
  * Names of barriers are in a table of their own, so those of locks cost nothing more.
  */
 #ifndef DLOCK_CORE_BARRIER_H
@@ -63,7 +76,9 @@ struct barrier_party {
 	int error;                       /* its result */
 	bool yes;                        /* its vote */
 	bool gives_up;                   /* asks to be let go */
+	bool ready;                      /* is done inside, and waits to leave */
 	bool settled;                    /* has a result */
+	bool enters;                     /* ... and stays, since that is to be inside */
 	bool all_yes, serial;            /* its result, too */
 };
 
@@ -79,10 +94,13 @@ struct barrier {
 	uint32_t parties, last;          /* who have come, by order */
 	uint32_t settled;                /* so many of them have results */
 	uint32_t due_next;
+	bool paired;
 	bool due;                        /* in the list of what is to be handed over or written */
 	bool write;                      /* the record, after that */
-	bool going;                      /* GO has come: OUT as soon as all have their results */
-	bool answered;                   /* nothing is asked any more, as soon as all have their results */
+	bool going;                      /* GO has come: OUT, or inside, as soon as all have their results */
+	bool orphaned;                   /* ... and the session has ended since */
+	bool answered;                   /* nothing is asked any more, as soon as all have their results ... */
+	bool entered;                    /* ... but what became of those who were inside by that answer */
 	bool say;                        /* where the node stands, once those who were sent away have heard it */
 };
 
@@ -107,6 +125,7 @@ struct barrier_claim {
 	uint16_t conn;                   /* the connection in which it was last stated */
 	uint8_t state;                   /* enum core_barrier_state */
 	bool wants_out;
+	bool ready;                      /* all who are IN a round to leave by */
 	bool said_enrol, said_void, said_announce, said_go; /* since the last statement */
 	uint64_t said_round;             /* in ENROL */
 };
@@ -124,6 +143,8 @@ struct barrier_round {
 	uint64_t dead;                   /* a round of an earlier reign, of which somebody has gone */
 	struct core_verdict verdict;     /* announced */
 	struct core_verdict last;
+	struct core_verdict entered;     /* paired: of the round before that, if that was one to leave by */
+	bool paired;
 	bool announced;
 	bool known;                      /* all have synced, and what they said of earlier reigns is settled */
 	bool breaks;                     /* somebody of `round` has gone */
@@ -197,5 +218,17 @@ void barriers_synced(struct barriers *b, unsigned peer, unsigned shard);
 void barriers_master_receive(struct barriers *b, const struct msg *m, struct step *s);
 bool barriers_master_work(struct barriers *b, struct step *s);
 bool barriers_busy(const struct barriers *b);
+
+/* Is it a round to leave by, of a paired barrier? */
+static inline bool round_leaves(uint64_t round)
+{
+	return round & 1;
+}
+
+/* The verdict by which its parties are inside. */
+static inline bool verdict_enters(bool paired, const struct core_verdict *v)
+{
+	return paired && v->passed && !round_leaves(v->round);
+}
 
 #endif

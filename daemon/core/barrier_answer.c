@@ -4,9 +4,16 @@
 
 #include "member.h"
 
+static bool is_inside(const struct barrier *x)
+{
+	return x->paired && x->rec.state == CORE_BARRIER_IN && round_leaves(x->rec.now.round);
+}
+
 /* The round that we were in has come to nothing, and nobody can have had a verdict of it. */
 static void put_out(struct barriers *b, struct barrier *x, struct step *s)
 {
+	if (NEVER(is_inside(x)))
+		settle_error(b, x, 0, x->rec.upto, -CORE_ESTALE);
 	x->rec.state = CORE_BARRIER_OUT;
 	x->rec.now = (struct core_verdict){ 0 };
 	settle_out(b, x);
@@ -33,7 +40,7 @@ static void take_enrol(struct barriers *b, struct barrier *x, const struct msg *
 	if (x->number != m->number || x->rec.state == CORE_BARRIER_TOLD)
 		return;
 	x->places = 0;
-	if (!same && x->rec.state == CORE_BARRIER_IN && (!m->stamp || census(b, x).wants_out)) {
+	if (!same && x->rec.state == CORE_BARRIER_IN && (!m->stamp || census(b, x).wants_out || is_inside(x))) {
 		put_out(b, x, s);
 		return;
 	}
@@ -90,6 +97,7 @@ static void take_answer(struct barriers *b, struct barrier *x, const struct msg 
 			settle_round(b, x, &v, x->rec.ask_session, x->rec.ask_upto);
 		x->ask_number = 0;
 		x->answered = true;
+		x->entered = !m->error && verdict_enters(x->paired, &v);
 		due_put(b, x);
 	} else if (x->number == m->number && m->error && x->rec.state == CORE_BARRIER_OUT) {
 		settle_error(b, x, x->rec.ask_round ? x->rec.ask_upto : 0, UINT64_MAX, m->error);

@@ -17,6 +17,7 @@ static int adopt_barrier(struct barriers *b, const struct core_event *ev)
 	if (r < 0)
 		return r;
 	barrier_at(b, handle)->rec = *rec;
+	barrier_at(b, handle)->paired = ev->barrier.paired;
 	b->number = max_u64(b->number, max_u64(rec->upto, rec->ask_upto));
 	return 0;
 }
@@ -109,6 +110,24 @@ static int withdraw(struct barriers *b, const struct core_event *ev, struct step
 	return 0;
 }
 
+/* All that are done at once are told as one. */
+static int depart(struct barriers *b, const struct core_event *ev)
+{
+	uint32_t handle = barrier_find(b, ev->barrier.key, ev->barrier.key_len);
+	struct barrier *x = handle ? barrier_at(b, handle) : NULL;
+	struct barrier_party *p = x ? party_find(b, x, ev->barrier.party) : NULL;
+
+	if (!p || !x->paired)
+		return -CORE_ENOENT;
+	if (p->settled || p->ready)
+		return -CORE_EALREADY;
+	p->ready = true;
+	x->number = ++b->number;
+	x->say = true;
+	due_put(b, x);
+	return 0;
+}
+
 static int reset(struct barriers *b, const struct core_event *ev, struct step *s)
 {
 	uint32_t handle;
@@ -162,6 +181,8 @@ int barriers_event(struct barriers *b, const struct core_event *ev, struct step 
 		return arrive(b, ev, s);
 	if (ev->kind == CORE_EV_WITHDRAW)
 		return withdraw(b, ev, s);
+	if (ev->kind == CORE_EV_DEPART)
+		return depart(b, ev);
 	if (ev->kind == CORE_EV_RESET)
 		return reset(b, ev, s);
 	core_assert(ev->kind == CORE_EV_CLOSE);

@@ -26,6 +26,7 @@ struct census {
 	uint32_t in;                     /* are in it */
 	uint32_t yes;                    /* the first so many voted yes */
 	bool wants_out;                  /* somebody who is in it */
+	bool ready;                      /* all who are in it, of a round to leave by */
 };
 
 struct census census(const struct barriers *b, const struct barrier *x);
@@ -52,6 +53,7 @@ void state_say(const struct barriers *b, const struct barrier *x, struct step *s
 void state_say_anew(struct barriers *b, struct barrier *x, struct step *s);
 void ask_say(const struct barriers *b, const struct barrier *x, uint64_t number, bool reset, struct step *s);
 void reset_done(struct barrier *x, int error, struct step *s);
+void ask_anew(struct barriers *b, struct barrier *x);    /* what became of that round, under a new number */
 void record_write(struct barriers *b, struct barrier *x, struct step *s);
 
 /* --- The master's --- */

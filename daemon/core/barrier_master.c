@@ -207,6 +207,7 @@ static void take_arrive(struct barriers *b, struct barrier_round *r, unsigned pe
 	c->state = m->flags & MSG_FLAG_TOLD ? CORE_BARRIER_TOLD : m->flags & MSG_FLAG_IN ? CORE_BARRIER_IN : CORE_BARRIER_OUT;
 	c->by = c->state == CORE_BARRIER_IN ? m->seen : 0;
 	c->wants_out = m->flags & MSG_FLAG_BREAK;
+	c->ready = m->flags & MSG_FLAG_READY;
 	c->said_enrol = c->said_void = c->said_announce = c->said_go = false;
 	places_heard(r, c, m->flags & MSG_FLAG_PLACES);
 	if (c->state == CORE_BARRIER_TOLD) {
@@ -254,6 +255,7 @@ void barriers_master_receive(struct barriers *b, const struct msg *m, struct ste
 	}
 	struct barrier_round *r = round_make(b, n);
 	unsigned peer = peers_index(b->peers, p);
+	r->paired |= (m->kind == MSG_ARRIVE || m->kind == MSG_PAST) && m->flags & MSG_FLAG_PAIRED;
 	if (m->kind == MSG_ARRIVE)
 		take_arrive(b, r, peer, m);
 	else if (m->kind == MSG_ASK)

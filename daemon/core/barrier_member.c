@@ -52,7 +52,7 @@ int barrier_make(struct barriers *b, const struct core_event *ev, uint32_t *ret)
 		return r;
 	handle = pool_take(&b->records);
 	struct barrier *x = barrier_at(b, handle);
-	*x = (struct barrier){ .name = n, .ref = ev->barrier.ref, .next = b->all };
+	*x = (struct barrier){ .name = n, .ref = ev->barrier.ref, .paired = ev->barrier.paired, .next = b->all };
 	if (b->all)
 		barrier_at(b, b->all)->prev = handle;
 	b->all = handle;
@@ -106,7 +106,7 @@ struct barrier_party *party_find(const struct barriers *b, const struct barrier 
 
 struct census census(const struct barriers *b, const struct barrier *x)
 {
-	struct census c = { 0 };
+	struct census c = { .ready = true };
 
 	for (const struct barrier_party *p = party_at(b, x->parties); p; p = party_at(b, p->next)) {
 		if (p->settled || (x->rec.ask_round && p->order <= x->rec.ask_upto))
@@ -117,7 +117,9 @@ struct census census(const struct barriers *b, const struct barrier *x)
 		c.held++;
 		c.in += in;
 		c.wants_out |= in && (p->gives_up || b->leaving);
+		c.ready &= !in || p->ready;
 	}
+	c.ready &= x->paired && c.in && round_leaves(x->rec.now.round);
 	return c;
 }
 
@@ -152,6 +154,7 @@ void settle_round(struct barriers *b, struct barrier *x, const struct core_verdi
 		p->round = v->round;
 		p->all_yes = v->passed && v->yes;
 		p->serial = v->passed && v->serial == session && p->order == upto;
+		p->enters = verdict_enters(x->paired, v);
 		settle(b, x, p, v->passed ? 0 : p->gives_up ? -CORE_ETIMEDOUT : -CORE_EPIPE);
 	}
 }
@@ -239,12 +242,12 @@ void state_say(const struct barriers *b, const struct barrier *x, struct step *s
 	}
 	if (x->rec.state == CORE_BARRIER_IN) {
 		m.seen = x->rec.by;
-		m.flags = MSG_FLAG_IN | (c.wants_out ? MSG_FLAG_BREAK : 0);
+		m.flags = MSG_FLAG_IN | (c.wants_out ? MSG_FLAG_BREAK : 0) | (c.ready ? MSG_FLAG_READY : 0);
 	} else if (x->rec.state == CORE_BARRIER_TOLD) {
 		m.seen = x->rec.now.serial;
 		m.flags = MSG_FLAG_TOLD | verdict_flags(&x->rec.now);
 	}
-	m.flags |= places_good(b, x) ? MSG_FLAG_PLACES : 0;
+	m.flags |= (places_good(b, x) ? MSG_FLAG_PLACES : 0) | (x->paired ? MSG_FLAG_PAIRED : 0);
 	step_send(s, &m);
 }
 
@@ -274,7 +277,7 @@ static void past_say(const struct barriers *b, const struct barrier *x, struct s
 		return;
 	m.stamp = x->rec.last.round;
 	m.seen = x->rec.last.serial;
-	m.flags = verdict_flags(&x->rec.last);
+	m.flags = verdict_flags(&x->rec.last) | (x->paired ? MSG_FLAG_PAIRED : 0);
 	step_send(s, &m);
 }
 
@@ -334,8 +337,13 @@ int barriers_sync(struct barriers *b, struct step *s)
 
 static void ask_end(struct barrier *x)
 {
-	x->answered = false;
+	x->answered = x->entered = false;
 	x->rec.ask_round = x->rec.ask_session = x->rec.ask_upto = 0;
+}
+
+void ask_anew(struct barriers *b, struct barrier *x)
+{
+	x->ask_number = ++b->number;
 }
 
 /* What was in a round is asked for; what was in none has come to nothing. Of two questions the older is given up. */
@@ -359,9 +367,10 @@ static void orphan(struct barriers *b, struct barrier *x)
 		rec->ask_round = rec->now.round;
 		rec->ask_session = rec->session;
 		rec->ask_upto = rec->upto;
-		x->ask_number = ++b->number;
+		ask_anew(b, x);
 	}
-	settle_error(b, x, rec->ask_round ? rec->ask_upto : 0, UINT64_MAX, -CORE_ESTALE);
+	x->orphaned = x->going;
+	settle_error(b, x, x->going ? rec->upto : rec->ask_round ? rec->ask_upto : 0, UINT64_MAX, -CORE_ESTALE);
 	if (!x->going)
 		rec->state = CORE_BARRIER_OUT;
 	x->number = ++b->number;
@@ -416,7 +425,7 @@ void barriers_begin(struct barriers *b)
 
 		x->number = ++b->number;
 		if (x->rec.ask_round)
-			x->ask_number = ++b->number;
+			ask_anew(b, x);
 		if (x->rec.session && x->rec.session != session)
 			orphan(b, x);
 	}
@@ -431,6 +440,15 @@ void reset_done(struct barrier *x, int error, struct step *s)
 	x->reset_number = 0;
 	a->barrier.ref = x->ref;
 	a->barrier.error = error;
+}
+
+/* It is told that it has entered, and stays: in the round to leave by, or asking for it. If the session was lost twice, nobody asks. */
+static void stay(struct barriers *b, struct barrier *x, struct barrier_party *p)
+{
+	p->settled = p->enters = p->ready = p->gives_up = p->serial = p->all_yes = false;
+	p->round = 0;
+	if (!(x->going && p->order <= x->rec.upto) && !(x->rec.ask_round && p->order <= x->rec.ask_upto))
+		settle(b, x, p, -CORE_ESTALE);
 }
 
 static void hand_over(struct barriers *b, struct barrier *x, struct step *s)
@@ -453,13 +471,58 @@ static void hand_over(struct barriers *b, struct barrier *x, struct step *s)
 		a->barrier.error = p->error;
 		a->barrier.yes = p->all_yes;
 		a->barrier.serial = p->serial;
+		a->barrier.inside = p->enters;
+		x->settled--;
+		n++;
+		if (p->enters) {
+			stay(b, x, p);
+			before = handle;
+			link = &p->next;
+			continue;
+		}
 		*link = p->next;
 		if (x->last == handle)
 			x->last = before;
 		pool_give(&b->parties, handle);
-		x->settled--;
-		n++;
 	}
+}
+
+/* All have their results. Those who have entered are in the round to leave by, which they find where the session has ended meanwhile. */
+static void gone(struct barriers *b, struct barrier *x, struct step *s)
+{
+	bool orphaned = x->orphaned;
+
+	x->going = x->orphaned = false;
+	x->rec.last = x->rec.now;
+	if (verdict_enters(x->paired, &x->rec.last)) {
+		x->rec.state = CORE_BARRIER_IN;
+		x->rec.now = (struct core_verdict){ .round = x->rec.last.round + 1 };
+	} else {
+		x->rec.state = CORE_BARRIER_OUT;
+		x->rec.now = (struct core_verdict){ 0 };
+	}
+	x->number = ++b->number;
+	x->say = x->rec.state == CORE_BARRIER_IN || census(b, x).held || !places_good(b, x);     /* the master thinks so, too */
+	if (orphaned && x->rec.state == CORE_BARRIER_IN)
+		orphan(b, x);
+	record_write(b, x, s);
+	if (orphaned)
+		ask_say(b, x, x->ask_number, false, s);
+}
+
+/* What was asked for is known. Of those who were inside by that, what became of the round to leave by is asked next. */
+static void answered(struct barriers *b, struct barrier *x, struct step *s)
+{
+	if (!x->entered) {
+		ask_end(x);
+		x->write = true;
+		return;
+	}
+	x->answered = x->entered = false;
+	x->rec.ask_round++;
+	ask_anew(b, x);
+	record_write(b, x, s);
+	ask_say(b, x, x->ask_number, false, s);
 }
 
 bool barriers_member_work(struct barriers *b, struct step *s)
@@ -477,21 +540,12 @@ bool barriers_member_work(struct barriers *b, struct step *s)
 	x->due = false;
 	if (b->over && x->reset_number)
 		reset_done(x, -CORE_ESHUTDOWN, s);
-	if (x->answered) {
-		ask_end(x);
-		x->write = true;
-	}
-	if (x->going) {
-		x->going = false;
-		x->rec.state = CORE_BARRIER_OUT;
-		x->rec.last = x->rec.now;
-		x->rec.now = (struct core_verdict){ 0 };
+	if (x->answered)
+		answered(b, x, s);
+	if (x->going)
+		gone(b, x, s);
+	else if (x->write)
 		record_write(b, x, s);
-		x->number = ++b->number;
-		x->say = census(b, x).held || !places_good(b, x);        /* the master thinks so, too */
-	} else if (x->write) {
-		record_write(b, x, s);
-	}
 	if (x->say) {
 		x->say = false;
 		places_take(b, x, s);

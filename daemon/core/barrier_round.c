@@ -33,7 +33,7 @@ static void decide(struct barrier_round *r, const struct core_verdict *v)
 
 /*
  * All have synced. If somebody is in a round of an earlier reign and nobody has its verdict, there is none: it goes on
- * as a new one, unless one of its parties wants out of it, or may have gone without our hearing.
+ * as a new one, unless one of its parties wants out of it, or may have gone without our hearing. One to leave by goes on as it is.
  */
 static void reign_settle(struct barriers *b, struct barrier_round *r)
 {
@@ -51,6 +51,10 @@ static void reign_settle(struct barriers *b, struct barrier_round *r)
 
 		breaks |= in && (c->wants_out || !listed(b, c->by));
 		breaks |= c->ask == round;
+	}
+	if (r->paired && round_leaves(round)) {
+		r->round = round;
+		return;
 	}
 	if (!breaks && r->dead != round) {
 		r->was = round;
@@ -75,8 +79,11 @@ static bool round_drive(struct barriers *b, struct barrier_round *r)
 	if (!all && r->round > r->last.round)
 #endif
 		return false;
-	if (r->round > r->last.round)
+	if (r->round > r->last.round) {
+		if (r->last.round == r->round - 1)
+			r->entered = r->last;
 		r->last = r->verdict;
+	}
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next)) {
 		c->enrolled = 0;
 		if (!r->next)
@@ -91,8 +98,13 @@ static bool round_drive(struct barriers *b, struct barrier_round *r)
 static uint64_t round_number(struct barriers *b, const struct barrier_round *r)
 {
 	unsigned shard = names_at(&b->names, r->name)->shard;
+	uint64_t *count = &b->shard[shard].count;
 
-	return token_make(b->master->shard[shard].epoch, ++b->shard[shard].count);
+	if (!r->paired)
+		return token_make(b->master->shard[shard].epoch, ++*count);
+	*count |= 1;                             /* an even one; the next is to leave by it */
+	*count += 2;
+	return token_make(b->master->shard[shard].epoch, *count - 1);
 }
 
 /* All pass. If nobody else waits, the next round is likely to have the same parties. */
@@ -103,7 +115,7 @@ static void pass(struct barriers *b, struct barrier_round *r, const struct core_
 	decide(r, v);
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
 		alike &= c->held == c->enrolled;
-	if (!alike)
+	if (!alike || r->paired)
 		return;
 	r->next = round_number(b, r);
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
@@ -178,13 +190,19 @@ static bool too_many(const struct barriers *b, const struct barrier_round *r)
 	return false;
 }
 
+/* Is the round one to leave by, and this member about to be in it? */
+static bool enters(const struct barrier_round *r, const struct barrier_claim *c)
+{
+	return r->paired && round_leaves(r->round) && c->state == CORE_BARRIER_TOLD && c->round == r->round - 1;
+}
+
 /* A reset is of all who had come before it, so it waits for those whose confirmation is under way. */
 static bool settling(const struct barriers *b, const struct barrier_round *r)
 {
 	bool any = false;
 
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
-		any |= (c->enrolled && !confirmed(r, c)) || places_left(r, c);
+		any |= (c->enrolled && !confirmed(r, c)) || places_left(r, c) || enters(r, c);
 	return any && !r->announced;
 }
 
@@ -226,12 +244,57 @@ static void lost_settle(struct barriers *b, struct barrier_round *r)
 		r->round = 0;
 }
 
+/*
+ * The verdict of a round to leave by, if there is one by now. All who may be in it are, or are about to be; if they are too few, some
+ * have gone with their session, and it breaks.
+ */
+static void round_leave(struct barriers *b, struct barrier_round *r)
+{
+	struct core_verdict v = { .passed = true, .yes = true };
+	bool over = r->breaks, ready = true, entering = false;
+	uint64_t sum = 0;
+
+	r->limit = 0;
+	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next)) {
+		over |= c->reset_number || c->ask == r->round;
+		if (enters(r, c)) {
+			entering = true;
+			r->limit = c->limit;
+		}
+		if (c->state != CORE_BARRIER_IN || c->round != r->round)
+			continue;
+		over |= c->wants_out;
+		ready &= c->ready;
+		sum += c->in;
+		r->limit = c->limit;
+		v.serial = b->peers->v[c->peer].id.session;
+	}
+#ifdef CORE_BREAK_BARRIER_ENTERS
+	entering = false;
+#endif
+#ifndef CORE_BREAK_BARRIER_FEW
+	over |= !sum || sum != r->limit;
+#endif
+	if (entering)
+		return;
+	if (over)
+		decide(r, &(struct core_verdict){ 0 });
+	else if (ready)
+		decide(r, &v);
+}
+
 /* The parties of the forming round, and its verdict if there is one by now. */
 static void round_form(struct barriers *b, struct barrier_round *r)
 {
 	struct core_verdict v = { .passed = true, .yes = true };
 	bool all = !any_places_left(b, r);
 
+	if (verdict_enters(r->paired, &r->last))
+		r->round = r->last.round + 1;
+	if (r->paired && round_leaves(r->round)) {
+		round_leave(b, r);
+		return;
+	}
 	lost_settle(b, r);
 	r->voids = !all && places_end(b, r);
 	if (all && r->round && breaks(b, r)) {
@@ -284,6 +347,8 @@ static const struct core_verdict *verdict_known(const struct barrier_round *r, c
 {
 	if (c->ask == r->last.round)
 		return &r->last;
+	if (r->paired && c->ask == r->entered.round)
+		return &r->entered;
 	return c->ask == r->was && r->announced && !r->verdict.passed ? &r->verdict : NULL;
 }
 
@@ -340,6 +405,8 @@ static bool say_one(struct barriers *b, struct barrier_round *r, struct barrier_
 		say(b, r, c, &m, s);
 		return true;
 	}
+	if (r->paired && round_leaves(r->round))
+		return false;
 	bool wrong = c->enrolled ? !confirmed(r, c) : c->state == CORE_BARRIER_IN;
 
 	if (c->state == CORE_BARRIER_IN && c->round == r->round && c->in > c->enrolled)

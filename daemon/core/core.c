@@ -229,6 +229,7 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 			return -CORE_ESHUTDOWN;
 		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_WITHDRAW:
+	case CORE_EV_DEPART:
 	case CORE_EV_CLOSE:
 		return barriers_event(&c->barriers, ev, s);
 	case CORE_EV_KEEP:

@@ -119,6 +119,7 @@ struct core_record {
 	X(ADOPT_PARTY)    /* after its ADOPT_BARRIER: a party that had come to it */           \
 	X(ARRIVE)         /* a party of this node has come to a barrier */                     \
 	X(WITHDRAW)       /* a party has waited for long enough, or is dead: VERDICT is the answer */ \
+	X(DEPART)         /* a party that is inside a paired barrier is done there: another VERDICT is the answer */ \
 	X(RESET)          /* the round that is forming shall break: RESET_DONE is the answer */ \
 	X(CLOSE)          /* nobody on this node has the barrier open any more */              \
 	X(STORE)          /* the answer to a CORE_ACT_STORE_* */                                \
@@ -134,7 +135,8 @@ enum core_event_kind {
 /*
  * Barriers (docs/PROTOCOL.md). What the ledger keeps of each one that is open here: where the node stands in its
  * rounds. A round is `epoch << 40 | n`. Parties are numbered in the order of their arrival here; those up to
- * `upto` are in the round.
+ * `upto` are in the round. Of a paired barrier n is even where parties enter; the round by which the same ones leave is the next
+ * number, and who has passed the former is IN the latter at once.
  */
 enum core_barrier_state {
 	CORE_BARRIER_OUT,                /* in no round */
@@ -244,9 +246,10 @@ struct core_event {
 			const void *key;         /* copied */
 			uint16_t key_len;
 			uint32_t parties;        /* ARRIVE, RESET; not 0 */
-			uint64_t party;          /* ARRIVE, WITHDRAW, ADOPT_PARTY: the caller's name for it */
+			uint64_t party;          /* ARRIVE, WITHDRAW, DEPART, ADOPT_PARTY: the caller's name for it */
 			uint64_t order;          /* ADOPT_PARTY, as the ledger knows it; they come in this order */
 			bool yes;                /* ARRIVE, ADOPT_PARTY: its vote */
+			bool paired;             /* ARRIVE, RESET, ADOPT_BARRIER: every second round is to leave by */
 			bool further;            /* ARRIVE: another one follows, with which they are all told to the master */
 			const struct core_barrier *record; /* ADOPT_BARRIER, as the ledger knows it */
 		} barrier;
@@ -311,7 +314,7 @@ struct core_event {
 	X(REFUSED)        /* the claim or refill cannot be served: error (-EOVERFLOW: no epochs left; -ESHUTDOWN: this node leaves) */ \
 	X(LEDGER_ARRIVE)  /* write down that this party has come; such rows outlive LAPSED */  \
 	X(LEDGER_BARRIER) /* write down where the node stands; outlives LAPSED too */          \
-	X(VERDICT)        /* hand it to the party, and strike out its row */                   \
+	X(VERDICT)        /* hand it to the party, and strike out its row unless it is inside now */ \
 	X(RESET_DONE)     /* the master has broken the round that was forming, if one was; or error */ \
 	X(TIMER)          /* give CORE_EV_TIMER at this time or later; replaces an earlier one */ \
 	X(FATAL)          /* superseded, or the store holds what cannot be: error; stop */
@@ -355,6 +358,7 @@ struct core_action {
 						    RESET_DONE: -ESHUTDOWN this node has left, nobody has answered */
 			bool yes;                /* LEDGER_ARRIVE: its vote; VERDICT: all said yes */
 			bool serial;             /* VERDICT: the one of its round */
+			bool inside;             /* VERDICT: it stays, in the round to leave by; what it had withdrawn or departed from counts no more */
 		} barrier;
 		struct {
 			uint64_t session;
@@ -441,7 +445,7 @@ void core_free(struct core *c);
  *   -ENOTRECOVERABLE after CORE_ACT_FATAL, always
  *
  *   Of barriers: -ENOMEM ARRIVE, RESET, ADOPT_*; -EINVAL a bad key or no parties, ARRIVE or RESET with another number
- *   of parties than those who are here; -EALREADY a party that is here, a reset under way; -ENOENT WITHDRAW, CLOSE of what
+ *   of parties than those who are here; -EALREADY a party that is here, a reset under way; -ENOENT WITHDRAW, DEPART, CLOSE of what
  *   is not here; -EBUSY CLOSE while parties or a reset wait
  *
  * A claim waits until the shard's epoch is open; one that waits may be released again.

@@ -55,12 +55,13 @@ static const uint16_t flags_of[] = {
 	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
 	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT | MSG_FLAG_DELAY,
 	[MSG_LIMIT] = 0,
-	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PLACES | MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PLACES | MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_PAIRED |
+		       MSG_FLAG_READY,
 	[MSG_ENROL] = MSG_FLAG_PLACES,
 	[MSG_ANNOUNCE] = MSG_FLAG_PASSED | MSG_FLAG_YES,
 	[MSG_ASK] = MSG_FLAG_RESET,
 	[MSG_ANSWER] = MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_RESET,
-	[MSG_PAST] = MSG_FLAG_PASSED | MSG_FLAG_YES,
+	[MSG_PAST] = MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_PAIRED,
 	[MSG_OBSERVE] = MSG_FLAG_OFF,
 	[MSG_NEWS] = NEWS_FLAGS | MSG_FLAG_VALUE,
 	[MSG_OBSERVED] = 0,
@@ -233,7 +234,8 @@ static bool barrier_sensible(const struct msg *m)
 	switch ((unsigned)m->kind) {
 	case MSG_ARRIVE:
 		return m->limit && m->used <= m->held && m->wanted <= m->held && !(in && told) && (in || told) == (m->stamp != 0) &&
-		       (in || told || !m->wanted) && (in || !(m->flags & MSG_FLAG_BREAK)) && (told || !verdict);
+		       (in || told || !m->wanted) && (in || !(m->flags & (MSG_FLAG_BREAK | MSG_FLAG_READY))) &&
+		       (told || !verdict) && (!(m->flags & MSG_FLAG_READY) || m->flags & MSG_FLAG_PAIRED);
 	case MSG_ENROL:
 		return (m->held != 0) == (m->stamp != 0) && !(m->held && m->flags & MSG_FLAG_PLACES);
 	case MSG_ANNOUNCE:

@@ -23,7 +23,8 @@
  *   ARRIVE    member -> master   of a barrier of `limit` parties: `held` have come here, the first `used` of them voted
  *                                yes; the first `wanted` are in round `stamp`, by the session `seen` (flag IN; BREAK: one
  *                                of them wants out), or are told its verdict (flags TOLD, PASSED, YES; serial `seen`);
- *                                PLACES: this node has places in the next round
+ *                                PLACES: this node has places in the next round. PAIRED: every second round is to leave by; READY:
+ *                                all who are in such a round here are done inside
  *   ENROL     master -> member   of arrival `number`, the first `held` are in round `stamp`; 0: none is in any. Or, flag PLACES:
  *                                places are not good any more
  *   ANNOUNCE  master -> member   this is the verdict of round `stamp`; write it down, and say so. As many as were in it have
@@ -86,6 +87,7 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
 	X(IN, 0x8000)     /* of barriers, as said above; some bits are another's in other kinds */ \
 	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PLACES, 1024) X(PASSED, 128) X(YES, 256) X(RESET, 512) \
+	X(PAIRED, 2) X(READY, 8)                                                               \
 	X(FIRST, 16)      /* SYNC: all of the shard follows; HANDOVER: the marks follow */     \
 	X(LOST, 4)        /* GRANT, PASS, MARK: a former holder died, or was lost */           \
 	X(TRY, 8)         /* statement: now or never. REVOKE: only if it is idle */            \

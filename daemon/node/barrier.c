@@ -42,7 +42,7 @@ void node_barrier(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t p
 	struct node *n = arg;
 	static const enum core_event_kind kinds[] = {
 		[SHM_ARRIVE] = CORE_EV_ARRIVE, [SHM_WITHDRAW] = CORE_EV_WITHDRAW,
-		[SHM_RESET] = CORE_EV_RESET, [SHM_CLOSE] = CORE_EV_CLOSE,
+		[SHM_DEPART] = CORE_EV_DEPART, [SHM_RESET] = CORE_EV_RESET, [SHM_CLOSE] = CORE_EV_CLOSE,
 	};
 
 	if (what == SHM_ARRIVE && arrival_put(n, barrier, party))
@@ -53,7 +53,8 @@ void node_barrier(void *arg, enum shm_barrier what, uint32_t barrier, uint32_t p
 
 bool of_a_barrier(enum core_event_kind kind)
 {
-	return kind == CORE_EV_ARRIVE || kind == CORE_EV_WITHDRAW || kind == CORE_EV_RESET || kind == CORE_EV_CLOSE;
+	return kind == CORE_EV_ARRIVE || kind == CORE_EV_WITHDRAW || kind == CORE_EV_DEPART || kind == CORE_EV_RESET ||
+	       kind == CORE_EV_CLOSE;
 }
 
 /* --- What the ledger knows --- */
@@ -96,6 +97,7 @@ void event_of_barrier(struct node *n, const struct node_event *q, struct core_ev
 	ret->barrier.key = b->key;
 	ret->barrier.key_len = (uint16_t)b->used;
 	ret->barrier.parties = b->parties;
+	ret->barrier.paired = rounds_paired(b);
 	if (q->party) {
 		ret->barrier.party = q->party;
 		ret->barrier.order = rounds_party(r, q->party)->order;
@@ -164,7 +166,10 @@ void act_barrier(struct node *n, const struct core_action *a)
 		rounds_note(&n->shm, barrier, &state);
 		return;
 	case CORE_ACT_VERDICT:
-		barrier_verdict(&n->shm, party, verdict_of(a), a->barrier.serial);
+		if (a->barrier.inside)
+			barrier_entered(&n->shm, party, a->barrier.serial);
+		else
+			barrier_verdict(&n->shm, party, verdict_of(a), a->barrier.serial);
 		return;
 	case CORE_ACT_RESET_DONE:
 		barrier_reset_done(&n->shm, barrier);
@@ -191,12 +196,19 @@ void barrier_step_failed(struct node *n, const struct node_event *q, int error)
 		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));
 }
 
+bool is_barrier(enum kind k)
+{
+	return object_kinds[k] == &barrier_kind;
+}
+
 void barrier_show(struct object *o, struct query_name *q)
 {
+	bool inside;
+
 	q->limit = barrier_of(o)->parties;
-	q->count = barrier_here(o);
+	q->count = barrier_here(o, &inside);
 	q->counts = true;
-	q->state = q->count ? "forming" : "free";
+	q->state = inside ? "inside" : q->count ? "forming" : "free";
 	q->token = 0;
 	q->holder = NULL;
 	q->owner_died = false;

@@ -180,6 +180,7 @@ bool of_a_barrier(enum core_event_kind kind);
 void event_of_barrier(struct node *n, const struct node_event *q, struct core_event *ret);
 int node_barriers_adopt(struct node *n); /* before the core starts. -ENOMEM */
 void act_barrier(struct node *n, const struct core_action *a);
+bool is_barrier(enum kind k);
 void barrier_show(struct object *o, struct query_name *q);
 void barrier_step_failed(struct node *n, const struct node_event *q, int error);
 

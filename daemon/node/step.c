@@ -362,6 +362,7 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 	case CORE_EV_ADOPT_PARTY:
 	case CORE_EV_ARRIVE:
 	case CORE_EV_WITHDRAW:
+	case CORE_EV_DEPART:
 	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
 		event_of_barrier(n, q, ret);

@@ -297,7 +297,7 @@ static void show_name(const struct node *n, struct space *s, uint32_t slot, stru
 	}
 	if (object_at(s, slot) && name_kind(s, slot) == KIND_POOL)
 		pool_show(object_at(s, slot), &q);
-	if (object_at(s, slot) && (name_kind(s, slot) == KIND_BARRIER || name_kind(s, slot) == KIND_LEAVE))
+	if (object_at(s, slot) && is_barrier(name_kind(s, slot)))
 		barrier_show(object_at(s, slot), &q);
 	fn(ctx, &q);
 	free(waiters);

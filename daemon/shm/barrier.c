@@ -143,10 +143,11 @@ static void bury(struct object *o, uint64_t *cell, uint64_t unused)
 		sweep(o);
 }
 
-uint32_t barrier_here(struct object *o)
+uint32_t barrier_here(struct object *o, bool *ret_inside)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, inside = 0;
 
+	*ret_inside = false;
 	if (!barrier_of(o)->far)
 		return barrier_arrived(BARRIER_LOAD(barrier_at(o).word));
 	for (const struct account *a = o->accounts; a; a = a->next)
@@ -155,8 +156,10 @@ uint32_t barrier_here(struct object *o)
 				enum barrier_cell state = barrier_cell_state(BARRIER_LOAD(object_words(o, line) + i));
 
 				n += state == BARRIER_COME || state == BARRIER_TAKEN;
+				inside += state == BARRIER_INSIDE || state == BARRIER_LEAVING;
 			}
-	return n;
+	*ret_inside = inside;
+	return inside ? inside : n;
 }
 
 /* --- Who sleeps --- */
@@ -200,7 +203,7 @@ static void watch(struct barrier *b)
 
 static bool is_far(const struct object *o, uint32_t parties)
 {
-	return o->space->shm->config.many || parties > BARRIER_LOCAL_MAX;
+	return o->space->shm->config.many || parties > BARRIER_LOCAL_MAX || o->kind == KIND_DOUBLE;
 }
 
 static void begin(struct object *o)

@@ -67,8 +67,8 @@ static inline uint32_t line_next(const struct object *o, uint32_t line)
 void lines_grow(struct object *o, const struct account *a);      /* if its threads have asked for that */
 void line_head(const struct object *o, uint32_t line);   /* says which is the next */
 
-/* How many parties of this node have come, and have not been told yet. */
-uint32_t barrier_here(struct object *o);
+/* How many parties of this node have come, and have not been told yet; if any are inside, those. */
+uint32_t barrier_here(struct object *o, bool *ret_inside);
 
 /* --- barrier_far.c: barriers whose rounds are completed among nodes --- */
 
@@ -87,6 +87,7 @@ void parties_end(struct shm *shm);
 
 /* The core's answers. */
 void barrier_verdict(struct shm *shm, uint32_t party, enum barrier_verdict v, bool serial);
+void barrier_entered(struct shm *shm, uint32_t party, bool serial);      /* it is inside, and another verdict follows */
 void barrier_reset_done(struct shm *shm, uint32_t barrier);
 void barrier_closed(struct shm *shm, uint32_t barrier, bool gone);       /* not gone: it is in use yet, and asked for again */
 

@@ -7,6 +7,7 @@
  *    is none for a cell that has been told;
  *  - a party is told first, then struck out. If the daemon dies in between, the next finds a cell that says otherwise than the
  *    record, and lets that party go;
+ *  - who has entered a double barrier stays a party, with its record, until it is told what became of the round to leave by;
  *  - whoever has told, or taken over, wakes all;
  *  - whoever comes while it is expected does not ring (barrierword.h), so all cells are looked at EXPECT_SPAN after some were told,
  *    and by a daemon that begins.
@@ -122,10 +123,22 @@ static void arrive(struct object *o, uint32_t line, unsigned cell, uint64_t c)
 	say(shm_of(o), SHM_ARRIVE, p.barrier, party);
 }
 
-static bool cell_is(uint64_t c, const struct ledger_party *p)
+static void depart(struct shm *shm, uint32_t party)
 {
-	return (barrier_cell_state(c) == BARRIER_TAKEN || barrier_cell_state(c) == BARRIER_COME) &&
-	       barrier_cell_round(c) == p->arrival;
+	struct ledger_party *p = rounds_party(&shm->rounds, party);
+
+	if (p->done)
+		return;
+	p->done = 1;
+	say(shm, SHM_DEPART, p->barrier, party);
+}
+
+static void party_look(struct shm *shm, uint32_t party, uint64_t c)
+{
+	if (!barrier_cell_waits(c, rounds_party(&shm->rounds, party)->arrival) || (c & BARRIER_CELL_OUT))
+		withdraw(shm, party);
+	else if (barrier_cell_state(c) == BARRIER_LEAVING)
+		depart(shm, party);
 }
 
 static void cell_look(struct object *o, uint32_t line, unsigned cell)
@@ -134,8 +147,12 @@ static void cell_look(struct object *o, uint32_t line, unsigned cell)
 	uint32_t party = party_at(o->space, line, cell);
 
 	if (party) {
-		if ((c & BARRIER_CELL_OUT) || !cell_is(c, rounds_party(&shm_of(o)->rounds, party)))
-			withdraw(shm_of(o), party);
+		party_look(shm_of(o), party, c);
+		return;
+	}
+	if (barrier_cell_waits(c, barrier_cell_round(c)) && barrier_cell_state(c) >= BARRIER_INSIDE) {
+		barrier_tell(at, barrier_cell_round(c), BARRIER_STALE, false);   /* nothing is known of it */
+		told(o);
 		return;
 	}
 	/* A daemon before took note of it, and died before it wrote that down: so nobody else has heard of it. */
@@ -271,17 +288,40 @@ void far_unused(struct object *o)
 
 /* --- The core's answers --- */
 
+/* Where somebody waits for it. */
+static struct object *object_of(const struct shm *shm, const struct ledger_party *p)
+{
+	struct space *s = p->space ? shm->spaces[p->space] : NULL;
+
+	return s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
+}
+
+/* What it had asked for before counts no more, and the cell may ask for it still. */
+void barrier_entered(struct shm *shm, uint32_t party, bool serial)
+{
+	struct ledger_party *p = rounds_party(&shm->rounds, party);
+	struct object *o = object_of(shm, p);
+
+	p->out = p->done = 0;
+	if (!o) {
+		withdraw(shm, party);
+		return;
+	}
+	barrier_admit(object_words(o, p->line) + p->cell, p->arrival, serial);
+	party_look(shm, party, BARRIER_LOAD(object_words(o, p->line) + p->cell));
+	told(o);
+}
+
 void barrier_verdict(struct shm *shm, uint32_t party, enum barrier_verdict v, bool serial)
 {
 	struct ledger_party *p = rounds_party(&shm->rounds, party);
-	struct space *s = p->space ? shm->spaces[p->space] : NULL;
-	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
+	struct object *o = object_of(shm, p);
 
 	if (o) {
 		if (v == BARRIER_PASSED || v == BARRIER_VETOED)
 			expect(barrier_of(o));
 		barrier_tell(object_words(o, p->line) + p->cell, p->arrival, v, serial);
-		party_set(s, p->line, p->cell, 0);
+		party_set(o->space, p->line, p->cell, 0);
 		told(o);
 	}
 	FAULT_AROUND(table_drop(&shm->rounds.parties, party));
@@ -305,9 +345,9 @@ static void link_party(struct shm *shm, uint32_t i)
 	struct space *s = p->space < LEDGER_SPACES_MAX ? shm->spaces[p->space] : NULL;
 	struct object *o = s && !s->broken && note_is(s, p->line) ? object_at(s, note_at(s, p->line)->parent) : NULL;
 
-	p->out = 0;
+	p->out = p->done = 0;
 	if (o && object_kinds[o->kind] == &barrier_kind && p->cell - 1u < BARRIER_CELLS && !party_at(s, p->line, p->cell) &&
-	    cell_is(BARRIER_LOAD(object_words(o, p->line) + p->cell), p))
+	    barrier_cell_waits(BARRIER_LOAD(object_words(o, p->line) + p->cell), p->arrival))
 		party_set(s, p->line, p->cell, i);
 	else
 		p->space = 0;

@@ -18,6 +18,7 @@ const struct object_kind *object_kinds[KINDS] = {
 	[KIND_POOL] = &pool_kind,
 	[KIND_BARRIER] = &barrier_kind,
 	[KIND_LEAVE] = &barrier_kind,
+	[KIND_DOUBLE] = &barrier_kind,
 	[KIND_LATCH] = &small_kind,
 	[KIND_COND] = &small_kind,
 	[KIND_ID] = &small_kind,

@@ -97,6 +97,12 @@ int rounds_find(struct shm *shm, const char *key, uint32_t len, uint32_t *ret)
 	return 0;
 }
 
+/* Neither spaces nor names have such characters. */
+bool rounds_paired(const struct ledger_barrier *b)
+{
+	return memchr(b->key, kind_mark(KIND_DOUBLE), b->used);
+}
+
 struct tally *rounds_tally(const struct shm *shm, uint32_t barrier)
 {
 	return &shm->rounds.tally[barrier];

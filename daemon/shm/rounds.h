@@ -47,7 +47,7 @@ struct ledger_barrier {
 	uint32_t parties;                /* that it was opened with last */
 	uint64_t turn;                   /* state[turn & 1] is valid; 0: neither */
 	struct rounds_state state[2];
-	char key[ROUNDS_KEY_MAX];
+	char key[ROUNDS_KEY_MAX];        /* space, kind_mark(), name */
 };
 
 struct ledger_party {
@@ -57,7 +57,8 @@ struct ledger_party {
 	uint32_t line;                   /* a slot */
 	uint16_t cell;                   /* 1 .. BARRIER_CELLS */
 	uint16_t out;                    /* it has been asked for that it be let go; made anew after a restart */
-	uint32_t yes;
+	uint16_t yes;
+	uint16_t done;                   /* it has been said that it wants to leave; made anew after a restart */
 	uint64_t arrival;                /* of those in the cell */
 	uint64_t order;                  /* the core's */
 };
@@ -90,6 +91,7 @@ void rounds_close(struct shm *shm);
 
 /* That of this key, made where there is none. -ENOMEM, -ENOSPC. */
 int rounds_find(struct shm *shm, const char *key, uint32_t len, uint32_t *ret);
+bool rounds_paired(const struct ledger_barrier *b);      /* a double barrier's */
 struct tally *rounds_tally(const struct shm *shm, uint32_t barrier);
 void rounds_drop(struct shm *shm, uint32_t barrier);       /* the core has forgotten it */
 

@@ -62,6 +62,7 @@ struct shm_event {
 enum shm_barrier {
 	SHM_ARRIVE,                      /* answer with rounds_arrived(), later with barrier_verdict() */
 	SHM_WITHDRAW,                    /* it asks to be let go: barrier_verdict() */
+	SHM_DEPART,                      /* it is inside, and wants to leave: barrier_verdict() */
 	SHM_RESET,                       /* barrier_reset_done() */
 	SHM_CLOSE,                       /* nobody has it open: barrier_closed() */
 };

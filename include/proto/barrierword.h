@@ -82,6 +82,18 @@
  *
  * A daemon that dies takes up what it finds: TAKEN that its ledger knows nothing of is COME; an arrival of which the ledger knows,
  * and the cell another, has been told.
+ *
+ * --- Double barriers ---
+ *
+ * Their rounds are completed by the daemon, also where it is alone: it has to know who is inside. A party is the same from entering to
+ * leaving, and keeps its cell; so whoever dies inside, at whatever instruction, is one of whom the ledger knows.
+ *
+ *   transition      by        cell from               to
+ *   enter           daemon    COME, TAKEN             INSIDE: the enter's round has passed; woken as above          release
+ *   depart          client    INSIDE                  LEAVING; then it rings                                        acquire, release
+ *   out             client    LEAVING                 LEAVING, OUT; then it rings                                   relaxed
+ *   abandon         client    INSIDE                  INSIDE, OUT; then it rings: nobody waits for the rest         relaxed
+ *   tell            daemon    INSIDE, LEAVING         TOLD; FREE, if it was abandoned                               release
  */
 #ifndef DLOCK_BARRIERWORD_H
 #define DLOCK_BARRIERWORD_H
@@ -151,6 +163,8 @@ enum barrier_cell {
 	BARRIER_COME,
 	BARRIER_TAKEN,
 	BARRIER_TOLD,
+	BARRIER_INSIDE,                  /* of a double barrier: it has entered */
+	BARRIER_LEAVING,                 /* ... and wants to leave */
 };
 
 /* What a slot has of a barrier; word, notes: in shared memory. */
@@ -432,12 +446,12 @@ static inline bool barrier_rings(const struct barrier_at *b)
 	return n <= 1;
 }
 
-/* Has it been told? Then it is to leave. */
+/* Has it been told? Then it is to leave the cell, unless that says that it is inside. */
 static inline bool barrier_look_remote(struct barrier_turn *t, enum barrier_verdict *ret, bool *ret_serial)
 {
 	uint64_t c = BARRIER_LOAD(t->cell);
 
-	if (barrier_cell_state(c) != BARRIER_TOLD)
+	if (barrier_cell_state(c) != BARRIER_TOLD && barrier_cell_state(c) != BARRIER_INSIDE)
 		return false;
 	*ret = barrier_cell_verdict(c);
 	*ret_serial = c & BARRIER_CELL_SERIAL;
@@ -454,13 +468,39 @@ static inline enum barrier_out barrier_out_remote(struct barrier_turn *t)
 {
 	uint64_t c = BARRIER_LOAD(t->cell), n;
 
+	bool asked;
+
 	do {
-		if (barrier_cell_state(c) == BARRIER_TOLD)
+		if (barrier_cell_state(c) == BARRIER_TOLD || barrier_cell_state(c) == BARRIER_INSIDE)
 			return BARRIER_OUT_TOLD;
-		n = barrier_cell_state(c) == BARRIER_TAKEN ? c | BARRIER_CELL_OUT
-							   : barrier_cell(BARRIER_MINE, barrier_cell_round(c));
+		asked = barrier_cell_state(c) == BARRIER_TAKEN || barrier_cell_state(c) == BARRIER_LEAVING;
+		n = asked ? c | BARRIER_CELL_OUT : barrier_cell(BARRIER_MINE, barrier_cell_round(c));
 	} while (!BARRIER_CAS(t->cell, &c, n));
-	return barrier_cell_state(c) == BARRIER_TAKEN ? BARRIER_OUT_ASKED : BARRIER_OUT_FREE;
+	return asked ? BARRIER_OUT_ASKED : BARRIER_OUT_FREE;
+}
+
+/* Who is inside wants to leave. Nothing happens where it has been told before. Then it rings. */
+static inline void barrier_depart(struct barrier_turn *t)
+{
+	uint64_t c = BARRIER_LOAD(t->cell);
+
+	while (barrier_cell_state(c) == BARRIER_INSIDE && !BARRIER_CAS(t->cell, &c, barrier_cell(BARRIER_LEAVING, barrier_cell_round(c))))
+		;
+}
+
+/* Nobody will leave through this cell. Then the client rings. */
+static inline void barrier_abandon(uint64_t *cell)
+{
+	uint64_t c = BARRIER_LOAD(cell), n;
+
+	do {
+		if (barrier_cell_state(c) == BARRIER_INSIDE)
+			n = c | BARRIER_CELL_OUT;
+		else if (barrier_cell_state(c) == BARRIER_TOLD)
+			n = barrier_cell(BARRIER_FREE, barrier_cell_round(c));
+		else
+			return;
+	} while (!BARRIER_CAS(cell, &c, n));
 }
 
 /* The daemon takes note. false: nobody has come there, or not any more. */
@@ -482,16 +522,41 @@ static inline enum barrier_verdict barrier_verdict_for(uint64_t c, enum barrier_
 	return v == BARRIER_BROKEN && (c & BARRIER_CELL_OUT) ? BARRIER_TIMED_OUT : v;
 }
 
+/* Is it that arrival, and has it not come to its end? */
+static inline bool barrier_cell_waits(uint64_t c, uint64_t arrival)
+{
+	enum barrier_cell state = barrier_cell_state(c);
+
+	return (state == BARRIER_COME || state == BARRIER_TAKEN || state == BARRIER_INSIDE || state == BARRIER_LEAVING) &&
+	       barrier_cell_round(c) == arrival;
+}
+
+static inline bool barrier_cell_abandoned(uint64_t c)
+{
+	return barrier_cell_state(c) == BARRIER_INSIDE && (c & BARRIER_CELL_OUT);
+}
+
 /* The daemon tells that arrival. Nothing happens where another is there by now. */
 static inline void barrier_tell(uint64_t *cell, uint64_t arrival, enum barrier_verdict v, bool serial)
 {
 	uint64_t c = BARRIER_LOAD(cell);
 
 	do {
-		if ((barrier_cell_state(c) != BARRIER_TAKEN && barrier_cell_state(c) != BARRIER_COME) ||
-		    barrier_cell_round(c) != arrival)
+		if (!barrier_cell_waits(c, arrival))
 			return;
-	} while (!BARRIER_CAS(cell, &c, barrier_cell_told(c, barrier_verdict_for(c, v), serial)));
+	} while (!BARRIER_CAS(cell, &c, barrier_cell_abandoned(c) ? barrier_cell(BARRIER_FREE, arrival)
+								  : barrier_cell_told(c, barrier_verdict_for(c, v), serial)));
+}
+
+/* It has entered, and stays. Nothing happens where it has been told that before. */
+static inline void barrier_admit(uint64_t *cell, uint64_t arrival, bool serial)
+{
+	uint64_t c = BARRIER_LOAD(cell);
+
+	do {
+		if ((barrier_cell_state(c) != BARRIER_COME && barrier_cell_state(c) != BARRIER_TAKEN) || barrier_cell_round(c) != arrival)
+			return;
+	} while (!BARRIER_CAS(cell, &c, barrier_cell(BARRIER_INSIDE, arrival) | (serial ? BARRIER_CELL_SERIAL : 0)));
 }
 
 /* The daemon, before it tells one that it has passed: it is likely to come again. */

@@ -22,7 +22,8 @@
 	X(COND, "condition", true)                                                             \
 	X(ID, "id", true)                                                                      \
 	X(POOL, "free semaphore", true)                                                        \
-	X(LEAVE, "barrier to leave by", true)
+	X(LEAVE, "barrier to leave by", true) /* of older libraries */                         \
+	X(DOUBLE, "double barrier", true)
 
 enum kind {
 #define X(name, text, object) KIND_##name,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Barriers on one node: told twice, once with the rounds completed by the parties themselves, and once by the daemon as
+ * Barriers on one node (double ones: double.c): told twice, once with the rounds completed by the parties themselves, and once by the daemon as
  * where there are many nodes.
  */
 #include <errno.h>
@@ -79,29 +79,6 @@ static int b_vote(struct stage *s, uint64_t yes)
 
 	(void)s;
 	return r == 0 || r == DLOCK_SERIAL ? !all * VETO : r;
-}
-
-static int b_enter(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_enter(bar);
-}
-
-static int b_leave(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_leave(bar);
-}
-
-static int b_leave_within(struct stage *s, uint64_t ms)
-{
-	uint64_t at = now_ns() + ms * MS;
-	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
-
-	(void)s;
-	return dlock_barrier_clockleave(bar, CLOCK_MONOTONIC, &t);
 }
 
 static int b_reset(struct stage *s, uint64_t unused)
@@ -394,79 +371,6 @@ static void reset_breaks(void)
 	ok(r == 0 && a == EPIPE && b == EPIPE && again && round_works(3), "%s: a reset breaks the round (%d, %d, %d)", mode, r, a, b);
 }
 
-static void in_and_out(void)
-{
-	fresh("double", 2, 4);
-	comes(0, b_enter, 0);
-	comes(1, b_enter, 0);
-	bool in = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS));
-	comes(0, b_leave, 0);
-	comes(2, b_enter, 0);
-	sleeps(0);
-	sleeps(2);
-	bool apart = told(0, 50) == NOTHING && told(2, 0) == NOTHING;
-	comes(1, b_leave, 0);
-	bool out = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS));
-	comes(3, b_enter, 0);
-	ok(in && apart && out && passed(told(2, PATIENCE_MS)) && passed(told(3, PATIENCE_MS)),
-	   "%s: those who leave do not meet those who enter", mode);
-}
-
-static bool all_enter(int n)
-{
-	bool in = true;
-
-	for (int i = 0; i < n; i++)
-		comes(i, b_enter, 0);
-	for (int i = 0; i < n; i++)
-		in &= passed(told(i, PATIENCE_MS));
-	return in;
-}
-
-/* The others wait, until one of them has had enough, or somebody who is none of them says that it is over; the next double round is whole. */
-static void one_dies_inside(void)
-{
-	int out[4];
-
-	fresh("inside", 3, 4);
-	bool in = all_enter(3);
-	actor_kill(&crew[2], SIGKILL);
-	actor_begin(&crew[2]);
-	comes(0, b_leave, 0);
-	sleeps(0);
-	bool waits_on = told(0, 50) == NOTHING;
-	out[1] = gives_up(1, b_leave_within, 0, &out[0]);
-	ok(in && waits_on && out[1] == ETIMEDOUT && out[0] == EPIPE,
-	   "%s: one dies inside: who leaves waits for it, until one has waited for long enough (%d, %d)", mode, out[0], out[1]);
-
-	fresh("inside-reset", 3, 4);
-	in = all_enter(3);
-	actor_kill(&crew[2], SIGKILL);
-	actor_begin(&crew[2]);
-	comes(0, b_leave, 0);
-	comes(1, b_leave, 0);
-	sleeps(0);
-	sleeps(1);
-	int r = actor_do(&crew[3], b_reset, 0, NULL).r;
-	out[0] = told(0, PATIENCE_MS);
-	out[1] = told(1, PATIENCE_MS);
-	ok(in && r == 0 && out[0] == EPIPE && out[1] == EPIPE, "%s: ... or somebody resets it: all are told that (%d, %d)", mode, out[0], out[1]);
-
-	fresh("inside-instead", 3, 4);
-	in = all_enter(3);
-	actor_kill(&crew[2], SIGKILL);
-	actor_begin(&crew[2]);
-	comes(0, b_leave, 0);
-	comes(1, b_leave, 0);
-	comes(3, b_leave, 0);
-	bool left = passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS)) && passed(told(3, PATIENCE_MS));
-	for (int i = 0; i < 2; i++)
-		comes(i, b_enter, 0);
-	comes(3, b_enter, 0);
-	ok(in && left && passed(told(0, PATIENCE_MS)) && passed(told(1, PATIENCE_MS)) && passed(told(3, PATIENCE_MS)),
-	   "%s: ... or its successor leaves in its place, and the next round is whole", mode);
-}
-
 static void daemon_restarts(void)
 {
 	bool works = true;
@@ -609,8 +513,6 @@ static void tell(const char *how, char **with)
 	a_party_dies();
 	they_vote();
 	reset_breaks();
-	in_and_out();
-	one_dies_inside();
 	threads();
 	odds();
 	stopped_party(false);

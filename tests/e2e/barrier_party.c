@@ -7,6 +7,9 @@
  *   timed MS    gives up after so long
  *   yes, no     votes
  *   reset       breaks what is forming
+ *   double N    enters and leaves N times; says how often it was the serial one of either
+ *   inside FILE enters, says so, and leaves as soon as there is such a file
+ *   go FILE     the same, but goes without leaving
  *
  * Each says one line: "passed", "serial", "all" or "some" (of a vote), or the name of the error.
  */
@@ -16,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static dlock_barrier_t *bar;
 
@@ -81,6 +85,33 @@ static int vote(bool yes)
 	return 0;
 }
 
+static int twice(long n)
+{
+	long serials = 0;
+
+	for (long i = 0; i < n; i++) {
+		int in = dlock_barrier_enter(bar), out = in > 0 ? 0 : dlock_barrier_leave(bar);
+
+		if (in > 0 || out > 0)
+			return say(in > 0 ? in : out);
+		serials += (in == DLOCK_SERIAL) + (out == DLOCK_SERIAL);
+	}
+	printf("%ld\n", serials);
+	return 0;
+}
+
+static int inside(const char *file, bool leaves)
+{
+	const struct timespec nap = { .tv_nsec = 10000000 };
+	int r = say(dlock_barrier_enter(bar));
+
+	if (r)
+		return r;
+	while (access(file, F_OK))
+		nanosleep(&nap, NULL);
+	return leaves ? say(dlock_barrier_leave(bar)) : 0;
+}
+
 int main(int argc, char **argv)
 {
 	long n = argc > 4 ? atol(argv[4]) : 1;
@@ -101,5 +132,9 @@ int main(int argc, char **argv)
 		return vote(argv[3][0] == 'y');
 	if (!strcmp(argv[3], "reset"))
 		return say(dlock_barrier_reset(bar));
+	if (!strcmp(argv[3], "double"))
+		return twice(n);
+	if (argc > 4 && (!strcmp(argv[3], "inside") || !strcmp(argv[3], "go")))
+		return inside(argv[4], argv[3][0] == 'i');
 	return 64;
 }

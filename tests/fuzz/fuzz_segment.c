@@ -178,7 +178,7 @@ static void bell(struct input *in)
 static void step(struct caller *c, uint8_t op, struct input *in)
 {
 	static const char names[] = "abcdefgh";
-	static const unsigned kinds[] = { KIND_LOCK, KIND_LATCH, KIND_COND, KIND_ID, KIND_ELECT, KIND_LEAVE, KIND_ELECT, KIND_POOL };
+	static const unsigned kinds[] = { KIND_LOCK, KIND_LATCH, KIND_COND, KIND_ID, KIND_ELECT, KIND_DOUBLE, KIND_ELECT, KIND_POOL };
 	uint8_t which;
 
 	switch (op) {

@@ -289,7 +289,7 @@ void caller_open_thing(struct caller *c, unsigned kind, const char *space, const
 
 		m.kind = last % 4 == 2 ? KIND_BARRIER : last % 4 == 3 ? KIND_SEM : last % 8 == 5 ? KIND_POOL : KIND_LOCK;
 	}
-	m.arg = m.kind == KIND_BARRIER || m.kind == KIND_LEAVE || m.kind == KIND_SEM ? 2 : 0;
+	m.arg = m.kind == KIND_BARRIER || m.kind == KIND_DOUBLE || m.kind == KIND_SEM ? 2 : 0;
 	m.head = (struct attach_head){ ATTACH_OPEN, (uint16_t)n, 0 };
 	memcpy(m.text, space, m.space_len);
 	memcpy(m.text + m.space_len, name, name_len);

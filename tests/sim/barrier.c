@@ -6,6 +6,10 @@
  * verdict; as many parties as there should be, or it did not pass; the AND of just their votes; one serial
  * party; and whoever has lost patience hears something, once faults have stopped.
  *
+ * Of a paired barrier who has passed is inside for a while, then wants to leave. To the judge that is another arrival: as many leave
+ * in one round as have entered in the one before, and they are the same; nobody is told that it has passed who was not done;
+ * and who is done hears something, whoever else has died inside.
+ *
  * What is drawn here is drawn from a generator of its own, so that seeds without barriers are what they were.
  */
 #include <errno.h>
@@ -124,12 +128,24 @@ static uint64_t bound(const struct sim *s)
 	return 4 * s->conf.ttl + 10 * s->conf.look + s->nodes * 100 * MSEC;
 }
 
+/* Is anybody inside, or has somebody just left? Then others wait, as many as they may be. */
+static bool occupied(const struct sim *s, unsigned barrier)
+{
+	if (!s->barrier[barrier].paired)
+		return false;
+	for (unsigned i = 0; i < s->nodes; i++)
+		for (unsigned k = 0; k < s->node[i].rows_n; k++)
+			if (s->node[i].row[k].barrier == barrier && s->node[i].row[k].leaves)
+				return true;
+	return s->now < s->barrier[barrier].left_at + SEC + bound(s);
+}
+
 /* Once all goes well nobody loses patience while as many as there should be have waited for a second. */
 static void together_look(struct sim *s, const struct party *of)
 {
 	uint32_t here = 0;
 
-	if (s->faults || sim_safety_only || s->now < s->healed_at + bound(s))
+	if (s->faults || sim_safety_only || s->now < s->healed_at + bound(s) || of->inside || occupied(s, of->barrier))
 		return;
 	for (unsigned i = 0; i < s->nodes; i++)
 		for (unsigned k = 0; s->node[i].host && k < PARTIES_MAX; k++) {
@@ -142,6 +158,9 @@ static void together_look(struct sim *s, const struct party *of)
 		sim_no(s, "barrier %u: %u parties of %u have waited together for a second", of->barrier, here, of->parties);
 }
 
+/* How long those inside take, at most, until they are done. */
+#define INSIDE_MAX SEC
+
 static void patience_look(struct sim *s, const struct node *n, uint64_t since)
 {
 	since = since > s->healed_at ? since : s->healed_at;
@@ -149,12 +168,20 @@ static void patience_look(struct sim *s, const struct node *n, uint64_t since)
 		sim_no(s, "a party of node %u has waited for an answer for %llu ms", n->id, (unsigned long long)((s->now - since) / MSEC));
 }
 
+static void party_look(struct sim *s, const struct node *n, const struct party *p)
+{
+	if (p->out_at)
+		patience_look(s, n, p->out_at);
+	if (p->done_at)
+		patience_look(s, n, p->done_at + INSIDE_MAX);
+}
+
 void judge_barriers_end(struct sim *s)
 {
 	for (unsigned i = 0; i < s->nodes; i++)
 		for (unsigned k = 0; k < PARTIES_MAX; k++)
-			if (s->node[i].host && s->node[i].party[k].id && s->node[i].party[k].out_at)
-				patience_look(s, &s->node[i], s->node[i].party[k].out_at);
+			if (s->node[i].host && s->node[i].party[k].id)
+				party_look(s, &s->node[i], &s->node[i].party[k]);
 	for (size_t i = 0; i < s->rounds_n; i++)
 		judge_round_end(s, &s->rounds[i]);
 	free(s->rounds);
@@ -190,20 +217,19 @@ static void row_strike(struct node *n, struct barrier_row *row)
 /* The party goes on with something else. */
 static void party_free(struct sim *s, struct node *n, struct party *p, uint64_t span)
 {
-	p->id = p->out_at = 0;
+	p->id = p->out_at = p->done_at = 0;
+	p->inside = false;
 	p->generation++;
 	party_after(s, n, (unsigned)(p - n->party), span, think);
 }
 
-static void party_told(struct sim *s, struct node *n, uint64_t id, enum party_result result)
+static void party_told(struct sim *s, struct node *n, uint64_t id)
 {
 	struct party *p = party_of(n, id);
 
-	judge_party(s, id)->result = result;
 	if (!p)
 		return;
-	if (p->out_at)
-		patience_look(s, n, p->out_at);
+	party_look(s, n, p);
 	party_free(s, n, p, MSEC + draw(s, 300 * MSEC));
 }
 
@@ -215,7 +241,14 @@ static struct core_event event_of(const struct sim *s, enum core_event_kind kind
 	ev.barrier.key = s->barrier[barrier].key;
 	ev.barrier.key_len = (uint16_t)strlen(s->barrier[barrier].key);
 	ev.barrier.parties = s->barrier[barrier].parties;
+	ev.barrier.paired = s->barrier[barrier].paired;
 	return ev;
+}
+
+/* Which arrival of its the judge hears of now. */
+static struct judge_party *row_judged(struct sim *s, const struct barrier_row *row)
+{
+	return judge_party(s, row->leaves ? row->leaves : row->id);
 }
 
 /* Who is in a round, as this ledger says from now on. */
@@ -226,8 +259,67 @@ static void rounds_note(struct sim *s, struct node *n, unsigned barrier, const s
 
 		if (row->barrier != barrier || (rec->ask_round && row->order <= rec->ask_upto))
 			continue;
-		judge_party(s, row->id)->round = rec->state != CORE_BARRIER_OUT && row->order <= rec->upto ? rec->now.round : 0;
+		if (row->leaves && !(rec->now.round & 1) && rec->state != CORE_BARRIER_OUT)
+			continue;        /* it has been told, and the rest of its node has not been yet */
+		row_judged(s, row)->round = rec->state != CORE_BARRIER_OUT && row->order <= rec->upto ? rec->now.round : 0;
 	}
+}
+
+static struct judge_party *arrival_make(struct sim *s)
+{
+	if (s->arrivals_n == s->arrivals_max) {
+		s->arrivals_max = s->arrivals_max ? 2 * s->arrivals_max : 256;
+		s->arrivals = realloc(s->arrivals, s->arrivals_max * sizeof *s->arrivals);
+		if (!s->arrivals)
+			abort();
+	}
+	return &s->arrivals[s->arrivals_n++];
+}
+
+static void done(struct sim *s, struct event *e)
+{
+	struct node *n = e->node;
+	struct party *p = &n->party[e->a];
+
+	if (of_this_life(e) && p->inside && !p->done_at && !p->out_at) {
+		p->done_at = s->now;
+		parties_pump(s, n);
+	}
+	sim_event_free(s, e);
+}
+
+/* It is told that it has entered: the first time, or again by the next daemon. */
+static void enters(struct sim *s, struct node *n, struct barrier_row *row, uint64_t round)
+{
+	struct party *p = party_of(n, row->id);
+	struct judge_party of = *judge_party(s, row->id);
+
+	row->out_told = row->done_told = false;
+	if (row->leaves)
+		return;
+	if (!s->barrier[row->barrier].paired)
+		sim_no(s, "barrier %u: a party is inside where nobody enters", row->barrier);
+	judge_party(s, row->id)->result = PARTY_PASSED;
+	*arrival_make(s) = (struct judge_party){ .barrier = of.barrier, .parties = of.parties, .yes = true, .entered = round };
+	row->leaves = s->arrivals_n;
+	s->counts->entered++;
+	if (p) {
+		p->inside = true;
+		party_after(s, n, (unsigned)(p - n->party), draw(s, INSIDE_MAX), done);
+	}
+}
+
+/* Who leaves has entered in the round before, and was done; and it has left a barrier that others may enter now. */
+static void judge_leave(struct sim *s, struct node *n, const struct barrier_row *row, const struct core_action *a)
+{
+	const struct party *p = party_of(n, row->id);
+
+	s->barrier[row->barrier].left_at = s->now;
+	s->counts->broken_inside += a->barrier.error == -EPIPE;
+	if (a->barrier.round && a->barrier.round != judge_party(s, row->leaves)->entered + 1)
+		sim_no(s, "barrier %u: a party that is inside is told of another round", row->barrier);
+	if (!a->barrier.error && (!row->done_told || (p && !p->done_at)))
+		sim_no(s, "barrier %u: a party of node %u has left, which was not done inside", row->barrier, n->id);
 }
 
 static void act_verdict(struct sim *s, struct node *n, const struct core_action *a)
@@ -238,7 +330,13 @@ static void act_verdict(struct sim *s, struct node *n, const struct core_action 
 		sim_no(s, "node %u: a verdict for a party that is not here", n->id);
 		return;
 	}
-	struct judge_party *p = judge_party(s, row->id);
+	if (a->barrier.inside && row->leaves) {
+		enters(s, n, row, a->barrier.round);
+		return;
+	}
+	struct judge_party *p = row_judged(s, row);
+	if (row->leaves)
+		judge_leave(s, n, row, a);
 	s->counts->serials += a->barrier.serial;
 	switch (a->barrier.error) {
 	case 0:
@@ -263,9 +361,14 @@ static void act_verdict(struct sim *s, struct node *n, const struct core_action 
 	default:
 		sim_no(s, "node %u: a verdict of %d", n->id, a->barrier.error);
 	}
+	if (a->barrier.inside) {
+		enters(s, n, row, a->barrier.round);
+		return;
+	}
 	uint64_t id = row->id;
+	p->result = !a->barrier.error ? PARTY_PASSED : a->barrier.error == -ESTALE ? PARTY_LOST : PARTY_BROKEN;
 	row_strike(n, row);
-	party_told(s, n, id, !a->barrier.error ? PARTY_PASSED : a->barrier.error == -ESTALE ? PARTY_LOST : PARTY_BROKEN);
+	party_told(s, n, id);
 }
 
 void barrier_act(struct sim *s, struct node *n, const struct core_action *a)
@@ -274,7 +377,8 @@ void barrier_act(struct sim *s, struct node *n, const struct core_action *a)
 
 	switch (a->kind) {
 	case CORE_ACT_LEDGER_ARRIVE:
-		n->row[n->rows_n++] = (struct barrier_row){ a->barrier.party, a->barrier.order, barrier, a->barrier.yes, false };
+		n->row[n->rows_n++] = (struct barrier_row){
+			.id = a->barrier.party, .order = a->barrier.order, .barrier = barrier, .yes = a->barrier.yes };
 		return;
 	case CORE_ACT_LEDGER_BARRIER:
 		n->barrier[barrier] = *a->barrier.record;
@@ -298,8 +402,9 @@ static void rows_lose(struct sim *s, struct node *n)
 	while (n->rows_n) {
 		uint64_t id = n->row[0].id;
 
+		row_judged(s, &n->row[0])->result = PARTY_LOST;
 		row_strike(n, &n->row[0]);
-		party_told(s, n, id, PARTY_LOST);
+		party_told(s, n, id);
 	}
 	memset(n->barrier, 0, sizeof n->barrier);
 }
@@ -323,7 +428,7 @@ void barriers_adopt(struct sim *s, struct node *n, bool ledger)
 			ev.barrier.party = n->row[k].id;
 			ev.barrier.order = n->row[k].order;
 			ev.barrier.yes = n->row[k].yes;
-			n->row[k].out_told = false;
+			n->row[k].out_told = n->row[k].done_told = false;
 			s->counts->parties_adopted++;
 			node_give(s, n, &ev);
 		}
@@ -355,7 +460,8 @@ static bool arrive(struct sim *s, struct node *n, struct party *p)
 	node_give(s, n, &ev);
 	if (n->core && n->result == -EINVAL) {
 		s->counts->mismatches++;
-		party_told(s, n, id, PARTY_BROKEN);
+		judge_party(s, id)->result = PARTY_BROKEN;
+		party_told(s, n, id);
 	}
 	return true;
 }
@@ -375,6 +481,21 @@ static bool withdraw(struct sim *s, struct node *n, struct barrier_row *row)
 	return true;
 }
 
+/* Whoever is done inside. */
+static bool depart(struct sim *s, struct node *n, struct barrier_row *row)
+{
+	const struct party *p = party_of(n, row->id);
+	struct core_event ev = event_of(s, CORE_EV_DEPART, row->barrier);
+
+	if (row->done_told || !row->leaves || !p || !p->done_at)
+		return false;
+	row->done_told = true;
+	ev.barrier.party = row->id;
+	s->counts->departs++;
+	node_give(s, n, &ev);
+	return true;
+}
+
 static bool pump_one(struct sim *s, struct node *n)
 {
 	for (unsigned i = 0; i < PARTIES_MAX; i++) {
@@ -383,14 +504,15 @@ static bool pump_one(struct sim *s, struct node *n)
 		if (!p->id || row_find(n, p->id))
 			continue;
 		if (p->out_at) {
-			party_told(s, n, p->id, PARTY_BROKEN); /* it never came */
+			judge_party(s, p->id)->result = PARTY_BROKEN; /* it never came */
+			party_told(s, n, p->id);
 			return true;
 		}
 		if (arrive(s, n, p))
 			return true;
 	}
 	for (unsigned i = 0; i < n->rows_n; i++)
-		if (withdraw(s, n, &n->row[i]))
+		if (withdraw(s, n, &n->row[i]) || depart(s, n, &n->row[i]))
 			return true;
 	return false;
 }
@@ -449,20 +571,15 @@ static void reset(struct sim *s, struct node *n, unsigned barrier)
 static void come(struct sim *s, struct node *n, struct party *p)
 {
 	unsigned i = (unsigned)(p - n->party);
+	struct judge_party *judged = arrival_make(s);
 
-	if (s->arrivals_n == s->arrivals_max) {
-		s->arrivals_max = s->arrivals_max ? 2 * s->arrivals_max : 256;
-		s->arrivals = realloc(s->arrivals, s->arrivals_max * sizeof *s->arrivals);
-		if (!s->arrivals)
-			abort();
-	}
-	p->id = ++s->arrivals_n;
+	p->id = s->arrivals_n;
 	p->since = s->now;
 	p->barrier = (unsigned)draw(s, s->barriers);
 	p->parties = s->barrier[p->barrier].parties + (chance(s, 1) && s->faults);
 	p->yes = chance(s, 90);
 	p->generation++;
-	s->arrivals[p->id - 1] = (struct judge_party){ .barrier = p->barrier, .parties = p->parties, .yes = p->yes };
+	*judged = (struct judge_party){ .barrier = p->barrier, .parties = p->parties, .yes = p->yes };
 	s->counts->arrivals++;
 	party_after(s, n, i, chance(s, 10) ? draw(s, 300 * MSEC) : 300 * MSEC + draw(s, 4 * SEC), give_up);
 	if (chance(s, 4) && s->faults)
@@ -499,6 +616,7 @@ void barriers_draw(struct sim *s)
 	for (unsigned i = 0; i < s->barriers; i++) {
 		snprintf(s->barrier[i].key, sizeof s->barrier[i].key, "sim/b%u", (unsigned)draw(s, 1000) * 10 + i);
 		s->barrier[i].parties = 1 + (uint32_t)draw(s, 6);
+		s->barrier[i].paired = (s->seed >> 1 ^ i) & 1;
 	}
 }
 
@@ -512,7 +630,7 @@ void parties_start(struct sim *s, struct node *n)
 void parties_kill(struct sim *s, struct node *n)
 {
 	for (unsigned i = 0; i < n->rows_n; i++)
-		judge_party(s, n->row[i].id)->result = PARTY_LOST;
+		row_judged(s, &n->row[i])->result = PARTY_LOST;
 	n->rows_n = 0;
 	memset(n->barrier, 0, sizeof n->barrier);
 	for (unsigned i = 0; s->barriers && n->id < 8 && i < PARTIES_MAX; i++)

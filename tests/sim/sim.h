@@ -60,7 +60,7 @@ enum run_kind {
 	X(passed_on) X(passed_late) X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
-	X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
+	X(entered) X(departs) X(broken_inside) X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
 	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged) X(delays)
 
 #define RELEASE_STEP (250 * MSEC)
@@ -147,6 +147,8 @@ struct party {
 	unsigned barrier;
 	uint32_t parties;
 	bool yes;
+	bool inside;                     /* of a paired one */
+	uint64_t done_at;                /* ... and wants to leave since then; 0: not yet */
 };
 
 /* The daemon's, of an arrival. */
@@ -155,6 +157,8 @@ struct barrier_row {
 	unsigned barrier;
 	bool yes;
 	bool out_told;                   /* the core knows that it wants out */
+	bool done_told;                  /* ... that it wants to leave */
+	uint64_t leaves;                 /* inside: what the judge knows it by from then on */
 };
 
 enum party_result { PARTY_PENDING, PARTY_PASSED, PARTY_BROKEN, PARTY_LOST };
@@ -166,6 +170,7 @@ struct judge_party {
 	enum party_result result;
 	uint64_t round;                  /* in which it is, as its ledger last said; 0: in none */
 	uint64_t told_of;                /* whose verdict it was told */
+	uint64_t entered;                /* 0, or the round by which it came in, of which this is the other half */
 };
 
 struct judge_round {
@@ -303,6 +308,8 @@ struct sim {
 	struct {
 		char key[16];
 		uint32_t parties;
+		bool paired;             /* every second round is to leave by */
+		uint64_t left_at;        /* when anybody was told to leave last */
 	} barrier[BARRIERS_MAX];
 	struct judge_party *arrivals;    /* by id - 1 */
 	uint64_t arrivals_n, arrivals_max;

@@ -26,6 +26,7 @@ build() {
 	$cc -o "$1/story" "$unit/test_core_story.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/messages" "$unit/test_core_messages.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/delay" "$unit/test_core_delay.o" "$unit/cluster_rig.o" "$1"/*.o -lcmocka
+	$cc -o "$1/double" "$unit/test_core_double.o" "$unit/cluster_rig.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/pass" "$unit/test_core_pass.o" "$unit/cluster_rig.o" "$1"/*.o -lcmocka
 }
 
@@ -47,9 +48,9 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..31
+echo 1..34
 build "$TMPDIR/right" CORE_RIGHT
-for test in random story messages delay pass; do
+for test in random story messages delay pass double; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
 		say ok "$test is content with an unbroken core"
 	else
@@ -71,6 +72,8 @@ mutant WAITS messages 'a grant is taken that nobody waits for'
 mutant DELAY_MARK delay 'a delay is not handed over to the next master'
 mutant DELAY_RECORD delay 'a delay is granted before the store knows of it'
 mutant DELAY_EARLY delay 'a suspect reign opens before it has read what the store knows of delays'
+mutant BARRIER_FEW double 'it is not counted whether all who have entered are inside yet'
+mutant BARRIER_ENTERS double 'it is counted before all have heard that they are inside'
 mutant PASS_HEIR pass 'the master forgets who may have been given a name by its holder'
 mutant PASS_PROOF pass 'an heir that has it is not believed before the holder has said so'
 mutant PASS_RANGE pass 'what is set aside for the heir begins within what the holder has'

@@ -136,6 +136,7 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_ADOPT_PARTY:
 	case CORE_EV_ARRIVE:
 	case CORE_EV_WITHDRAW:
+	case CORE_EV_DEPART:
 	case CORE_EV_RESET:
 	case CORE_EV_CLOSE:
 		trace(r, " %u party %" PRIu64, ev->barrier.ref, ev->barrier.party);
