@@ -74,15 +74,15 @@ static unsigned other_host(unsigned than)
 	return 1 + (than - 1 + 1 + random_below(town.hosts - 1)) % town.hosts;
 }
 
-/* From a tenth of a TTL to three of them. */
+/* From a tenth of a TTL to two of them. */
 static void while_broken(void)
 {
-	nap_ns((town.ttl_ms / 10 + random_below(3 * town.ttl_ms)) * MS);
+	nap_ns((town.ttl_ms / 10 + random_below(2 * town.ttl_ms)) * MS);
 }
 
 static void longer_than_ttl(void)
 {
-	nap_ns((town.ttl_ms * 3 / 2 + random_below(2 * town.ttl_ms)) * MS);
+	nap_ns((town.ttl_ms * 3 / 2 + random_below(town.ttl_ms / 2)) * MS);
 }
 
 static void both_ways(unsigned a, unsigned b, void (*how)(unsigned, unsigned))
