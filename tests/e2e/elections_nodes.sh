@@ -62,18 +62,6 @@ passes() {
 	return $code
 }
 
-# once_of TRIES COMMAND...: as long as it says 2.
-once_of() {
-	local code i
-
-	for ((i = 0; i < $1; i++)); do
-		"${@:2}"
-		code=$?
-		[ $code = 2 ] || return $code
-	done
-	return 1
-}
-
 # For ok() to tell, where something fails.
 seen() { (cd "$dir" && for f in "${!pid[@]}" watch? err; do echo "$f: $(tail -n 3 "$f" | tr "\n" ";")"; done); }
 

@@ -66,6 +66,18 @@ etcd_start() {
 	etcd=$!
 }
 
+# once_of TRIES COMMAND...: again as long as it says 2: the machine had other work.
+once_of() {
+	local code i
+
+	for ((i = 0; i < $1; i++)); do
+		"${@:2}"
+		code=$?
+		[ $code = 2 ] || return $code
+	done
+	return 1
+}
+
 # hold NODE NAME: somebody there holds it, for as long as the test lasts; his pid in $held
 holds() { on "$1" show "$2" 2>/dev/null | grep -q 'lock, held'; }
 hold() {
