@@ -2,7 +2,7 @@
 /*
  * A process is killed after each single instruction of wait and post, alone and among others. Each
  * time those who slept already are served, and another process gets the lock: within 100 ms, and with
- * a higher token.
+ * a higher token; where the victim held it and had asked for a lock-delay, after that, and not before.
  *
  * Where all instructions would take too long, every n-th is taken from a random start on; with
  * $DLOCK_CHECK_FULL all of them are.
@@ -22,6 +22,7 @@
 #define TRIES      10
 #define NAME       "stepped"
 #define FRESH      "fresh"
+#define DELAY_MS   30u
 #define BEFORE     "before"
 #define BUDGET_NS  (20000 * MS)          /* for each scene */
 #define TIMEOUT_NS (3 * MS)
@@ -35,6 +36,7 @@ static struct {
 	uint64_t since_ns, worst_ns;
 	uint64_t token, before;          /* the highest; and as the present victim began */
 	unsigned taken;                  /* how often the lock was taken since then, as far as we know */
+	uint64_t delay_ns, killed_ns;    /* it held when it was killed, then: so long nobody is granted the lock */
 	long wrong, late, kills;         /* late: served, but not within LIMIT_MS */
 } seen;
 
@@ -53,6 +55,14 @@ static void open_used(void)
 {
 	open_lock();
 	if (dlock_wait(lock) || dlock_post(lock))
+		_exit(1);
+}
+
+static void open_delayed(void)
+{
+	dlock_attr_t *a;
+
+	if (dlock_attr_create(&a) || dlock_attr_set_delay_ms(a, DELAY_MS) || dlock_open(&lock, NAME, a) || dlock_wait(lock) || dlock_post(lock))
 		_exit(1);
 }
 
@@ -177,12 +187,13 @@ static void served(const char *who, const struct step *s, const struct result *r
 {
 	uint64_t took = r->at_ns > seen.since_ns ? r->at_ns - seen.since_ns : 0;
 
-	bool wrong = r->r != 0 || r->token <= above, late = took > LIMIT_MS * MS;
+	bool early = seen.delay_ns && r->at_ns < seen.killed_ns + seen.delay_ns;
+	bool wrong = r->r != 0 || r->token <= above || early, late = took > LIMIT_MS * MS + seen.delay_ns;
 
 	if (wrong || late) {
-		note("killed after %ld instructions%s: %s: result %d, token %llx after %llx, %.3f ms", s->at,
+		note("killed after %ld instructions%s: %s: result %d, token %llx after %llx, %.3f ms%s", s->at,
 		     s->blocked ? ", asleep" : "", who, r->r, (unsigned long long)r->token, (unsigned long long)above,
-		     (double)took / 1e6);
+		     (double)took / 1e6, early ? ", before the lock-delay is over" : "");
 	}
 	seen.wrong += wrong;
 	seen.late += late;
@@ -246,6 +257,19 @@ static void next_opens_it(const struct step *s)
 		give_up("the next closes the name");
 }
 
+/* Does it hold the lock, there where it stands? */
+static bool is_held(void)
+{
+	struct result r = actor_do(&next, act_try, 0, NULL);
+
+	if (r.r == EBUSY)
+		return true;
+	if (r.r || actor_do(&next, act_post, 0, NULL).r)
+		give_up("the next tries: %d", r.r);
+	seen.taken++;
+	return false;
+}
+
 /* --- Scenes --- */
 
 struct scene {
@@ -253,18 +277,20 @@ struct scene {
 	struct stepper how;
 	void (*set_up)(void);            /* when the victim stands before its first instruction */
 	void (*check)(const struct step *s);
+	bool delayed;                    /* it has asked for a lock-delay */
 };
 
 static const struct scene scenes[] = {
-	{ "wait and post, alone", { open_used, wait_and_post, NULL }, NULL, next_gets_it },
-	{ "the first acquisition, which asks the daemon", { open_fresh, wait_and_post, NULL }, NULL, next_opens_it },
-	{ "a name closed, another one opened, used once and closed", { open_before, use_once, NULL }, NULL, next_opens_it },
-	{ "post, while two sleep", { open_held, post, NULL }, both_sleep, next_gets_it },
-	{ "wait behind a holder and a sleeper, and post", { open_used, wait_and_post, let_go }, held_and_waited_for, next_gets_it },
+	{ "wait and post, alone", { open_used, wait_and_post, NULL }, NULL, next_gets_it, false },
+	{ "wait and post, alone, with a lock-delay", { open_delayed, wait_and_post, NULL }, NULL, next_gets_it, true },
+	{ "the first acquisition, which asks the daemon", { open_fresh, wait_and_post, NULL }, NULL, next_opens_it, false },
+	{ "a name closed, another one opened, used once and closed", { open_before, use_once, NULL }, NULL, next_opens_it, false },
+	{ "post, while two sleep", { open_held, post, NULL }, both_sleep, next_gets_it, false },
+	{ "wait behind a holder and a sleeper, and post", { open_used, wait_and_post, let_go }, held_and_waited_for, next_gets_it, false },
 	{ "wait, being woken, and post, with a sleeper behind", { open_used, wait_and_post, queue_up_and_let_go }, hold,
-	  next_gets_it },
+	  next_gets_it, false },
 	{ "wait until the time is over, before a sleeper", { open_to_time_out, time_out, NULL }, held_and_waited_for,
-	  next_gets_it },
+	  next_gets_it, false },
 };
 
 /* Returns whether the last instruction slept; *ret_ended: that many are all. */
@@ -279,6 +305,8 @@ static bool kill_at(const struct scene *c, long k, bool within, bool *ret_ended)
 		c->set_up();
 	step_to(&s, k, within);
 	*ret_ended = s.ended;
+	seen.delay_ns = c->delayed && is_held() ? DELAY_MS * MS : 0;
+	seen.killed_ns = now_ns();
 	step_kill(&s);
 	seen.since_ns = now_ns();
 	let_go();
@@ -382,7 +410,7 @@ static void begin(struct actor *a)
 static void play_child(void)
 {
 	static const struct scene child = { "the first wait after a fork, and post", { NULL, wait_and_post, NULL }, NULL,
-					    next_gets_it };
+					    next_gets_it, false };
 
 	open_used();
 	play(&child);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What must hold for everything that can be held (kinds.h): whoever holds it and ends, in whatever way, at whatever
- * instruction, is followed within LIMIT_MS by whoever waits; whoever is only stopped, or has forked, or whose daemon went and came back,
+ * instruction, is followed within LIMIT_MS by whoever waits, after the lock-delay if there is one; whoever is only stopped, or has forked, or whose daemon went and came back,
  * still has it; and whoever waits and is stopped or dies holds nobody up.
  */
 #include <errno.h>
@@ -159,7 +159,7 @@ static bool ends_so(actor_fn end, bool in_thread)
 			nap_ns(MS / 10);
 		good = true;
 	}
-	good &= served(&first, shared->ending_ns, token, "who waits for one that ends");
+	good &= (in_thread ? served : inherits)(&first, shared->ending_ns, token, "who waits for one that ends");
 	good &= passes("who comes after one that has ended", token);
 	shared->ending_ns = 0;
 	curtain_down();

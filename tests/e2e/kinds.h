@@ -28,6 +28,7 @@ struct kind {
 	bool of_thread;                  /* the end of the thread that took it gives it back */
 	struct role holds, wants;
 	bool rides;                      /* its token is that of the node's grant: not lower, but perhaps the same */
+	unsigned delay_ms;               /* for so long nobody has it after the end of a process that held it */
 };
 
 extern const struct kind kinds[];

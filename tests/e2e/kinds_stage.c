@@ -98,18 +98,29 @@ void waits(struct actor *a, actor_fn fn)
 		give_up("%s: one who is to wait waits", scene.kind->name);
 }
 
-bool served(struct actor *a, uint64_t since_ns, uint64_t above, const char *who)
+/* Not before from_ms; and in time where it took no longer than what may have to be waited for, and LIMIT_MS. */
+static bool served_from(struct actor *a, uint64_t since_ns, unsigned from_ms, uint64_t above, const char *who)
 {
 	struct result r = { .r = -1 };
 	bool came = actor_result(a, PATIENCE_MS, &r), right;
 	uint64_t took = came && r.at_ns > since_ns ? r.at_ns - since_ns : 0;
 
-	right = came && r.r == 0 && (r.token > above || (scene.kind->rides && r.token == above));
-	served_late = !pace_took(&served_pace, took, LIMIT_MS);
+	right = came && r.r == 0 && (r.token > above || (scene.kind->rides && r.token == above)) && took >= from_ms * MS;
+	served_late = !pace_took(&served_pace, took, scene.kind->delay_ms + LIMIT_MS);
 	if (!right || served_late)
 		note("%s, %s: %s, result %d, token %llx after %llx, %.3f ms", scene.kind->name, who, came ? "came" : "waits on", r.r,
 		     (unsigned long long)r.token, (unsigned long long)above, (double)took / 1e6);
 	if (!came)
 		give_up("%s: %s is forgotten", scene.kind->name, who);
 	return right;
+}
+
+bool served(struct actor *a, uint64_t since_ns, uint64_t above, const char *who)
+{
+	return served_from(a, since_ns, 0, above, who);
+}
+
+bool inherits(struct actor *a, uint64_t since_ns, uint64_t above, const char *who)
+{
+	return served_from(a, since_ns, scene.kind->delay_ms, above, who);
 }

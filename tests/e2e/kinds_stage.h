@@ -29,8 +29,9 @@ int act_take_and_give(struct stage *s, uint64_t wants);
 uint64_t takes(struct actor *holder);    /* the token */
 void waits(struct actor *a, actor_fn fn);        /* in the second role; it sleeps when this returns */
 
-/* With a token above that. Whether it was within LIMIT_MS after since_ns is noted in served_pace, and in served_late. */
+/* With a token above that. Whether it was within LIMIT_MS after since_ns, or after a lock-delay since then, is noted in served_pace, and in served_late. */
 bool served(struct actor *a, uint64_t since_ns, uint64_t above, const char *who);
+bool inherits(struct actor *a, uint64_t since_ns, uint64_t above, const char *who);      /* a process has ended that held it: not before the lock-delay is over */
 extern struct pace served_pace;          /* since somebody set it to zeroes */
 extern bool served_late;                 /* the last one */
 

@@ -17,7 +17,9 @@ static int with_attr(dlock_attr_t **ret, enum dlock_owner who)
 
 /* --- Locks --- */
 
-static int lock_open_as(void **ret, const char *name, enum dlock_owner who)
+#define DELAY_MS 50
+
+static int lock_open_as(void **ret, const char *name, enum dlock_owner who, unsigned delay_ms)
 {
 	dlock_attr_t *a;
 	dlock_t *l = NULL;
@@ -25,7 +27,9 @@ static int lock_open_as(void **ret, const char *name, enum dlock_owner who)
 
 	if (r)
 		return r;
-	r = dlock_open(&l, name, a);
+	r = dlock_attr_set_delay_ms(a, delay_ms);
+	if (r == 0)
+		r = dlock_open(&l, name, a);
 	dlock_attr_destroy(a);
 	*ret = l;
 	return r;
@@ -33,12 +37,17 @@ static int lock_open_as(void **ret, const char *name, enum dlock_owner who)
 
 static int lock_open(void **ret, const char *name)
 {
-	return lock_open_as(ret, name, DLOCK_OWNER_THREAD);
+	return lock_open_as(ret, name, DLOCK_OWNER_THREAD, 0);
+}
+
+static int delayed_lock_open(void **ret, const char *name)
+{
+	return lock_open_as(ret, name, DLOCK_OWNER_THREAD, DELAY_MS);
 }
 
 static int process_lock_open(void **ret, const char *name)
 {
-	return lock_open_as(ret, name, DLOCK_OWNER_PROCESS);
+	return lock_open_as(ret, name, DLOCK_OWNER_PROCESS, 0);
 }
 
 static int lock_close(void *h)
@@ -190,12 +199,13 @@ static int elect_token(void *h, uint64_t *ret)
 #define ELECTION { elect_take, elect_try, elect_give, elect_check, elect_token }
 
 const struct kind kinds[] = {
-	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false },
-	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false },
-	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false },
-	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false },
-	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false },
-	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true },
-	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false },
+	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, 0 },
+	{ "a lock with a lock-delay", "delay", delayed_lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, DELAY_MS },
+	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false, 0 },
+	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false, 0 },
+	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false, 0 },
+	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false, 0 },
+	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true, 0 },
+	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false, 0 },
 };
 const unsigned kinds_count = sizeof kinds / sizeof *kinds;
