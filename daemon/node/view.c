@@ -12,6 +12,7 @@
 #include "../log.h"
 #include "../shm/object.h"
 #include "../shm/sem.h"
+#include "../shm/sight.h"
 #include "../shm/word.h"
 #include "../things/key.h"
 #include "node.h"
@@ -75,6 +76,22 @@ static void party_command(struct party *p)
 
 /* Of so many processes per question more is told than their numbers: each costs some files of /proc. */
 #define LOOKUPS_MAX 32
+
+static uint64_t ms_since(nsec_t now, nsec_t then)
+{
+	return then < now ? (now - then) / NSEC_PER_MSEC : 0;
+}
+
+/* No process has held anything for longer than it is attached. Rounded up, where it is a limit. */
+static void party_holds(const struct node *n, struct space *s, uint32_t slot, uint32_t client, struct party *p)
+{
+	struct sight_span span = sight_hold(s, slot, client);
+	nsec_t now = loop_now(n->loop), attached = ledger_client(&n->shm.ledger, client)->attached_ns;
+
+	p->q.timed = span.from;
+	p->q.since_ms = ms_since(now, span.from);
+	p->q.since_most_ms = ms_since(now, span.before > attached ? span.before : attached) + 1;
+}
 
 static bool party_of(const struct node *n, uint32_t client, unsigned *lookups, struct party *ret)
 {
@@ -181,7 +198,8 @@ static void show_waiters(const struct node *n, struct waitings *w, size_t first,
 
 		if (!party_of(n, w->v[i].client, &w->lookups, p))
 			continue;
-		p->q.since_ms = w->v[i].since && w->v[i].since <= now ? (now - w->v[i].since) / NSEC_PER_MSEC : 0;
+		p->q.timed = true;
+		p->q.since_ms = w->v[i].since ? ms_since(now, w->v[i].since) : 0;
 		waiters[q->n_waiters++] = p->q;
 	}
 }
@@ -217,12 +235,13 @@ static void add_reader(struct space *s, uint32_t slot, uint32_t client, void *ar
 	struct readings *r = arg;
 	struct party *p = &r->parties[r->n_readers];
 
-	(void)s, (void)slot;
 	if (client == r->but)
 		return;
 	r->n_reading++;
-	if (r->n_readers < QUERY_READERS_MAX && party_of(r->n, client, &r->w->lookups, p))
-		r->readers[r->n_readers++] = p->q;
+	if (r->n_readers == QUERY_READERS_MAX || !party_of(r->n, client, &r->w->lookups, p))
+		return;
+	party_holds(r->n, s, slot, client, p);
+	r->readers[r->n_readers++] = p->q;
 }
 
 static void show_readers(struct space *s, uint32_t slot, uint64_t word, struct readings *r, struct query_name *q)
@@ -275,6 +294,7 @@ static void show_name(const struct node *n, struct space *s, uint32_t slot, stru
 		q.state = "delayed";
 	show_readers(s, slot, word, &readings, &q);
 	if ((word & LOCK_EXCLUSIVE) && party_of(n, (uint32_t)(word & LOCK_OWNER), &w->lookups, &holder)) {
+		party_holds(n, s, slot, (uint32_t)(word & LOCK_OWNER), &holder);
 		holder.q.token = q.token;
 		q.holder = &holder.q;
 	}
@@ -289,6 +309,7 @@ static void show_name(const struct node *n, struct space *s, uint32_t slot, stru
 		uint32_t first = sem_show(object_at(s, slot), &q);
 
 		if (party_of(n, first, &w->lookups, &holder)) {
+			party_holds(n, s, slot, first, &holder);
 			holder.q.token = q.token;
 			q.holder = &holder.q;
 		}

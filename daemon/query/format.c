@@ -242,7 +242,9 @@ static struct json_object *format_party(const struct query_party *party)
 	put_command(&b, "unit", party->unit);
 	put_command(&b, "command", party->command);
 	put_known(&b, "token", party->token);
-	put_known(&b, "sinceMs", party->since_ms);
+	if (party->timed)
+		put_number(&b, "sinceMs", party->since_ms);
+	put_known(&b, "sinceAtMostMs", party->since_most_ms);
 	return b.o;
 }
 

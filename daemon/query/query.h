@@ -94,7 +94,9 @@ struct query_party {
 	uid_t uid;
 	const char *unit, *command;
 	uint64_t token;                  /* of the hold; 0 for waiters */
-	uint64_t since_ms;               /* waiting for so long; 0 for holders */
+	bool timed;                      /* since_ms is known: */
+	uint64_t since_ms;               /* waiting for so long; holding for so long at least */
+	uint64_t since_most_ms;          /* holding for so long at most; 0: not known */
 };
 
 #define QUERY_READERS_MAX 16

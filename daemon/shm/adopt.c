@@ -13,6 +13,7 @@
 
 #include "object.h"
 #include "sigbus.h"
+#include "sight.h"
 #include "word.h"
 
 #define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
@@ -129,6 +130,7 @@ void adopt_words(struct space *s)
 		if (n->raised && n->count && !n->shared)
 			space_revoke_now(s, next);
 		seg_watched_set(s->base, next, false);
+		sight_lock(s, next);
 		w = LOCK_LOAD(&seg_slot(s->base, next)->word);
 		if (w & LOCK_W) {
 			seg_bit_set(s->base, SEG_WATCH, next);

@@ -19,6 +19,7 @@
 
 #include "files.h"
 #include "object.h"
+#include "sight.h"
 #include "word.h"
 
 #ifndef SO_PEERPIDFD
@@ -375,6 +376,7 @@ static int client_open_name(struct client *c, struct shm *shm, struct space *s, 
 			quota_give(&shm->quotas, uid, QUOTA_OPENS);
 	}
 	name_opened(s, slot);
+	sight_soon(s, slot);
 	if (r < 0)
 		name_closed(s, slot);
 	else

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "object.h"
+#include "sight.h"
 #include "word.h"
 
 #define COUNT_END (UINT64_C(1) << LOCK_COUNT_BITS)
@@ -498,6 +499,7 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	/* The last ones of the range, where it may not have all: their counts are those of a whole one. */
 	for (int tries = 0; tries < 100 && !lock_grant(&g->word, tokens); tries++)
 		name_shut(s, slot);
+	sight_soon(s, slot);
 	shm_tell(s->shm, "grant", s, slot, 0, n->first, NULL);
 	conn_kept(s->shm, s, slot);
 }

@@ -205,6 +205,7 @@ static void recall_account(struct sem *m, struct sem_client *c)
 	uint32_t noted = note->v[0] <= SEM_PERMITS_MAX ? (uint32_t)note->v[0] : 0;
 	uint32_t sum = sem_sum(SEM_LOAD(&sem_words(c)->word, __ATOMIC_RELAXED));
 
+	c->recalled = true;
 	if (sum > noted) {
 		shm_tell(m->o.space->shm, "scribbled", m->o.space, m->o.slot, 0, 0, "an account says more than the ledger: all held");
 		sem_reset(sem_words(c), noted);

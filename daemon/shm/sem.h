@@ -45,6 +45,8 @@ struct sem_client {
 	bool asks;                       /* has a question in its box */
 	uint32_t round;                  /* of the sem, when it was last found to be in the way */
 	nsec_t since;                    /* of the last grant */
+	nsec_t begun;                    /* of the first one; 0: there has been none, or an earlier daemon's */
+	bool recalled;
 };
 
 /* Towards the cluster, by the number of the name. */

@@ -228,6 +228,8 @@ static void grant(struct sem *m, struct sem_client *c, uint32_t k, uint32_t turn
 	c->granted = true;
 	c->turn = turn;
 	c->since = now_of(m);
+	if (!c->begun && !c->recalled)
+		c->begun = c->since;
 	sem_unqueue(m, c);
 	sem_wake(c);
 }

@@ -11,6 +11,7 @@
 #include "pool.h"
 #include "sem.h"
 #include "sigbus.h"
+#include "sight.h"
 
 void shm_tell(struct shm *shm, const char *what, const struct space *s, uint32_t slot, pid_t pid,
 	      uint64_t token, const char *detail)
@@ -107,6 +108,7 @@ int shm_init(struct shm *shm, struct loop *loop, const struct shm_config *config
 	loop_timer_init(&shm->anchor_timer, anchors_recheck, shm);
 	chores_init(shm);
 	delays_init(shm);
+	sights_init(shm);
 	parties_init(shm);
 	r = sigbus_install();
 	if (r == 0)
@@ -174,6 +176,7 @@ void shm_done(struct shm *shm)
 	loop_read_stop(shm->inotify_read);
 	loop_timer_cancel(shm->loop, &shm->anchor_timer);
 	loop_timer_cancel(shm->loop, &shm->mourn_timer);
+	sights_done(shm);
 	parties_end(shm);
 	for (uint32_t i = 0; i < SEG_CLIENTS_MAX; i++) {
 		client_free(shm, shm->clients[i]);

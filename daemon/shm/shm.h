@@ -208,6 +208,20 @@ struct loss_walk {
 	bool on;
 };
 
+/* sight.c */
+#define SIGHTS_RECENT 256
+
+struct sights {
+	struct sight_table *table;       /* NULL: there was no memory for it */
+	struct sight_recent {
+		nsec_t at;
+		uint64_t hold;           /* what it was then; 0: nobody's */
+		uint32_t space, slot;
+	} recent[SIGHTS_RECENT];
+	unsigned n_recent;
+	struct loop_timer timer;
+};
+
 struct shm {
 	struct loop *loop;
 	struct shm_ops ops;
@@ -225,6 +239,7 @@ struct shm {
 	struct client *clients[SEG_CLIENTS_MAX];
 	struct leaving *leaving;         /* chore.c */
 	struct quotas quotas;
+	struct sights sights;
 	struct loop_defer chores;
 	struct conn *conns;
 	uint32_t n_conns;

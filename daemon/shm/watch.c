@@ -18,6 +18,7 @@
 #include "../grow.h"
 #include "object.h"
 #include "sigbus.h"
+#include "sight.h"
 #include "word.h"
 
 #define LOOK_MIN (10 * NSEC_PER_MSEC)
@@ -61,6 +62,7 @@ void watch_add(struct space *s, uint32_t slot)
 	s->watch[s->n_watch++] = (struct watch_entry){ slot, 0, LOCK_LOAD(&seg_slot(s->base, slot)->word) };
 	s->watched[slot / 64] |= UINT64_C(1) << (slot % 64);
 	FAULT_AROUND(seg_watched_set(s->base, slot, true));
+	sight_lock(s, slot);
 	s->watch_span = LOOK_MIN;
 	watch_arm(s, LOOK_MIN);
 	hint_ring(s->shm, s, slot);
@@ -192,6 +194,7 @@ static bool watch_one(struct space *s)
 		w = LOCK_LOAD(&seg_slot(s->base, e->slot)->word);
 	if (!moved)
 		watch_settle(&seg_slot(s->base, e->slot)->word, w);
+	sight_lock(s, e->slot);
 	hint_ring(s->shm, s, e->slot);           /* also of a word that has not moved: who waits may be new */
 	e->word = w;
 	if (busy || watch_keep(s, e))

@@ -14,15 +14,19 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include <json-c/json.h>
+
 #include "cmd.h"
+#include "print.h"
 
 #define KEY_BYTES 32
 
 static const char help[] =
-"Usage: dlock keygen FILE\n"
-"       dlock keygen -\n\n"
+"Usage: dlock keygen [--json] FILE\n"
+"       dlock keygen [--json] -\n\n"
 "Makes a key for Key= in [Cluster] of dlockd.conf(5) and writes it to FILE, mode 0600, or to standard output.\n"
 "FILE must not exist yet. All nodes of a cluster need the same: copy it by a way that nobody reads along.\n\n"
+"  -j, --json    as one JSON object: file, or for standard output the key itself\n"
 "  -h, --help\n";
 
 static int key_make(char ret[2 * KEY_BYTES + 1])
@@ -88,7 +92,17 @@ static int file_make(const char *path, const char *text, size_t n)
 	return r;
 }
 
-static int key_write(const char *path, const char *text, size_t n)
+static int json_say(const char *key, const char *value)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_object_object_add(o, key, json_object_new_string(value));
+	print_json(o);
+	json_object_put(o);
+	return print_done();
+}
+
+static int key_write(const char *path, const char *text, size_t n, bool json)
 {
 	int r;
 
@@ -99,6 +113,8 @@ static int key_write(const char *path, const char *text, size_t n)
 		return r < 0 ? EX_IOERR : 0;
 	}
 	r = file_make(path, text, n);
+	if (r == 0 && json)
+		return json_say("file", path);
 	if (r == 0) {
 		fprintf(stderr, "%s: a new key. Copy it to all nodes of the cluster, readable for the user of dlockd alone "
 			"(chown dlock %s), and name it in [Cluster] Key=\n", path, path);
@@ -121,16 +137,16 @@ int cmd_keygen(int argc, char **argv)
 
 	if (options_parse(argc, argv, &usage, &o, &r) < 0)
 		return r;
-	if (o.json) {
-		fprintf(stderr, "dlock keygen: unknown option --json; see dlock keygen --help\n");
-		return EX_USAGE;
-	}
 	if (key_make(text) < 0) {
 		fprintf(stderr, "dlock keygen: the kernel gives no random numbers\n");
 		return EX_OSERR;
 	}
-	text[2 * KEY_BYTES] = '\n';
-	r = key_write(o.operand, text, 2 * KEY_BYTES + 1);
+	if (o.json && strcmp(o.operand, "-") == 0) {
+		r = json_say("key", text);
+	} else {
+		text[2 * KEY_BYTES] = '\n';
+		r = key_write(o.operand, text, 2 * KEY_BYTES + 1, o.json);
+	}
 	explicit_bzero(text, sizeof text);
 	return r;
 }

@@ -9,6 +9,8 @@
 #include "client.h"
 #include "table.h"
 
+#define SINCE_NEAR_MS 200                /* as near as a look of the daemon, and some: no need to say what is not known */
+
 void party_table_init(struct table *t)
 {
 	static const char *const titles[] = {
@@ -26,17 +28,31 @@ static void add_known(struct table *t, struct json_object *o, const char *key)
 		table_add(t, NULL, COLOUR_NONE);
 }
 
+/* Of who waits it is known; of who holds it lies between two times. */
+static void add_since(struct table *t, struct json_object *party)
+{
+	unsigned long long least = (unsigned long long)field_number(party, "sinceMs"), most = (unsigned long long)field_number(party, "sinceAtMostMs");
+	char since[SPAN_MAX], text[SPAN_MAX + 2] = "";
+
+	if (!field(party, "sinceAtMostMs") ? !!field(party, "sinceMs") : field(party, "sinceMs") && most - least <= least / 8 + SINCE_NEAR_MS)
+		snprintf(text, sizeof(text), "%s", span(least, since));
+	else if (least > 0)
+		snprintf(text, sizeof(text), ">%s", span(least, since));
+	else if (most > 0)
+		snprintf(text, sizeof(text), "<%s", span(most, since));
+	table_add(t, text, COLOUR_NONE);
+}
+
 static void add_party(struct table *t, struct json_object *name, struct json_object *party)
 {
-	char user[USER_MAX], since[SPAN_MAX];
+	char user[USER_MAX];
 
 	table_add(t, field_text(name, "kind"), COLOUR_NONE);     /* of two that are called alike */
 	table_add(t, field_text(party, "node"), COLOUR_NONE);
 	add_known(t, party, "pid");
 	table_add(t, party ? user_name((uid_t)field_number(party, "uid"), user) : NULL, COLOUR_NONE);
 	add_known(t, party, "token");
-	table_add(t, field(party, "sinceMs") ? span((unsigned long long)field_number(party, "sinceMs"), since) : NULL,
-		  COLOUR_NONE);
+	add_since(t, party);
 	table_add(t, field_text(party, "unit"), COLOUR_NONE);
 	table_add(t, field_text(party, "command"), COLOUR_NONE);
 }

@@ -62,7 +62,7 @@ _dlock() {
 	status:-* | members:-* | watch:-* | doctor:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	ls:*) _dlock_spaces "$cur" ;;
 	node:*) COMPREPLY=($(compgen -W 'drain undrain leave --help' -- "$cur")) ;;
-	keygen:-*) COMPREPLY=($(compgen -W '--help' -- "$cur")) ;;
+	keygen:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	keygen:*) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	show:* | watch:*) _dlock_names "$cur" ;;
 	esac

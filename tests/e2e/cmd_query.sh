@@ -102,9 +102,10 @@ ok $? 'ls --names SPACE prints the names of a space'
 dl 66 ls absent && says "no space 'absent'" && dl 65 ls 'a b'
 ok $? 'ls of a space that is not there ends with EX_NOINPUT, of one that cannot be with EX_DATAERR'
 
-dl 0 show --kind loc n00000009 && dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service'
+dl 0 show --kind loc n00000009 && dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service' &&
+	has ' >3.2 s  *backup.service' && has 'waits.* 0 ms ' && has 'waits.* 300 ms '
 ok $? 'show prints one name'
-dl 0 show --json n00000009 && json 'o["name"] == "n00000009" and o["holder"]["token"] == 79'
+dl 0 show --json n00000009 && json 'o["name"] == "n00000009" and o["holder"]["token"] == 79 and o["holder"]["sinceMs"] == 3210 and o["holder"]["sinceAtMostMs"] == 65432 and o["waiters"][0]["sinceMs"] == 0'
 ok $? 'show --json prints one JSON object'
 dl 66 show absent && says "'absent'" && dl 65 show ''
 ok $? 'show of a name that nobody has open ends with EX_NOINPUT'

@@ -15,7 +15,7 @@ ok() {
 	fi
 }
 
-echo 1..8
+echo 1..9
 cd "$TMPDIR" || exit 1
 umask 0
 "$DLOCK" keygen key 2>said
@@ -34,10 +34,14 @@ ln -s nowhere link
 ok $? 'a link that leads nowhere is not followed'
 "$DLOCK" keygen - >a && "$DLOCK" keygen - >b && ! cmp -s a b && grep -Eqx '[0-9a-f]{64}' a
 ok $? 'keys differ, and can go to standard output'
+"$DLOCK" keygen --json - >a && "$DLOCK" keygen --json other >b 2>said && [ ! -s said ] && python3 -c "
+import json, re
+assert re.fullmatch('[0-9a-f]{64}', json.load(open('a'))['key']) and json.load(open('b')) == {'file': 'other'}"
+ok $? 'what was made can be told as JSON'
 "$DLOCK" keygen no/such/folder 2>said
 [ $? = 73 ] && grep -q 'No such file or directory' said && [ "$(find . -newer said -name 'key*' | wc -l)" = 0 ]
 ok $? 'a folder that does not exist is an error that is told'
 "$DLOCK" keygen 2>said
-[ $? = 64 ] && ! "$DLOCK" keygen --json x 2>said && [ ! -e x ]
+[ $? = 64 ] && ! "$DLOCK" keygen --names x 2>said && [ ! -e x ]
 ok $? 'misuse is told'
 exit $failed

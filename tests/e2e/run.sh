@@ -361,6 +361,7 @@ wait $watch 2>/dev/null
 "$dlock" watch sem >"$TMPDIR/watched" & watch=$!
 tells() { "$dlock" run sem true && grep -q "grant .*default/sem token" "$TMPDIR/watched"; }
 until_true tells
+begun=$(ms)
 hold sem --sem 2
 one=$holder
 until_true grep -q "grant .*default/sem (semaphore) token" "$TMPDIR/watched"
@@ -373,6 +374,23 @@ ok $? 'two runs hold the two permits of a semaphore, a third finds none, and a f
 "$dlock" show sem >"$out" && has 'semaphore, held' && has '2 of 2' && has "default/sem *held .* $one .*--sem 2" &&
 	has "default/sem *held .* $holder .*--sem 2" && [ "$(grep -c '^default/sem ' "$out")" = 2 ]
 ok $? '... as dlock show says, with both'
+# since_is PID LEAST BEGAN: of a holder of what was listed: so many ms at least, and at most no more than since ms() was BEGAN.
+since_is() {
+	python3 -c "
+import json, sys
+all = [p for line in open('$out') for n in [json.loads(line)] for p in [n.get('holder')] + n.get('readers', []) if p and p.get('pid') == $1]
+sys.exit(0 if all and $2 <= all[0].get('sinceMs', -1) <= all[0]['sinceAtMostMs'] <= $(($(ms) - $3 + 5)) else 1)"
+}
+began=$(ms)
+hold since
+one_more=$holder
+for_long() { "$dlock" ls --json >"$out" && since_is "$one_more" 300 "$began" && since_is "$one" 300 "$begun"; }
+until_true for_long
+ok $? 'since when they are held is known, within limits'
+"$dlock" ls >"$out" && grep -q "^default/since *held .* $one_more .* >\?[0-9.]* m\?s " "$out"
+ok $? '... and shown'
+kill "$command" 2>/dev/null
+wait "$one_more" 2>/dev/null
 kill -9 "$one"
 until_true "$dlock" run -n --sem 2 sem true 2>"$err" && run 1 -n --sem 1 one false
 ok $? 'when one is killed, its permit is free; a lock or another semaphore is not concerned'

@@ -139,7 +139,7 @@ static void crowd(const char *name, query_name_fn fn, void *ctx)
 static void one_name(const struct fake *f, unsigned i, query_name_fn fn, void *ctx)
 {
 	struct query_party holder = { .node = "alpha", .pid = 1000, .unit = "backup.service",
-				      .command = "/usr/bin/backup --all", .token = 70 + i, .since_ms = 3210 };
+				      .command = "/usr/bin/backup --all", .token = 70 + i, .timed = true, .since_ms = 3210, .since_most_ms = 65432 };
 	struct query_party waiters[5];
 	char text[32];
 	struct query_name n = {
@@ -154,7 +154,7 @@ static void one_name(const struct fake *f, unsigned i, query_name_fn fn, void *c
 	}
 	for (unsigned w = 0; w < 5; w++)
 		waiters[w] = (struct query_party) { .node = "alpha", .pid = 2000 + (pid_t)w, .uid = 65534,
-						    .command = "worker", .since_ms = 100 * (w + 1) };
+						    .command = "worker", .timed = true, .since_ms = 100 * w };
 	if (i % 3 == 0) {
 		n.holder = &holder;
 		n.waiters = waiters;
