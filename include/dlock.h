@@ -109,11 +109,12 @@ int dlock_attr_set_wait_daemon(dlock_attr_t *a, bool on);
 int dlock_attr_set_try_ms(dlock_attr_t *a, unsigned ms);
 
 /*
- * Which of those who wait comes next, for locks and elections: of the nodes that wait, the one where somebody has the highest
+ * Which of those who wait comes next, for locks, permits and elections: of the nodes that wait, the one where somebody has the highest
  * priority; those of the same priority in the order of their coming. Likewise among the threads of one node, where the priorities from
  * 1 to 16 count each and those above in steps of 40; there one who has been woken already comes first, whatever its
- * priority. Whoever comes when the lock is free takes it, as ever. A steady stream of higher ones keeps lower ones waiting for
- * ever. 0 to 255, default 0. EINVAL: more.
+ * priority. For permits a process counts by the highest of its waiting threads; among these nobody comes before the one that has
+ * waited longest, behind that one they come by priority. Free semaphores know no order. Whoever comes when the lock is free takes it, as
+ * ever. A steady stream of higher ones keeps lower ones waiting for ever. 0 to 255, default 0. EINVAL: more.
  */
 int dlock_attr_set_priority(dlock_attr_t *a, unsigned p);
 

@@ -2,8 +2,9 @@
 /*
  * The long way into a semaphore, and out of it where somebody waits.
  *
- * The line of a name's waiting threads changes under lib. Its first sleeps on the account's bell, the others each on a
- * word of their own. After a fork in a signal handler the child finds the line empty (names_child),
+ * The line of a name's waiting threads changes under lib: by priority, but that nobody comes before its first, whose asking is
+ * under way. So that it does not hold up one who counts for more, whoever has a priority shows it, and the daemon takes the
+ * highest of the process. The first sleeps on the account's bell, the others each on a word of their own. After a fork in a signal handler the child finds the line empty (names_child),
  * and whoever comes back from a sleep there begins anew.
  */
 #include <errno.h>
@@ -25,6 +26,7 @@
 struct sem_waiter {
 	struct sem_waiter *next;
 	uint32_t first;                  /* a futex: 1 when it is the first */
+	uint32_t priority;
 };
 
 struct wait {
@@ -53,9 +55,9 @@ static void line_join(struct wait *x)
 	struct sem_waiter **at;
 
 	lib_lock();
-	for (at = &x->l->name->waiters; *at; at = &(*at)->next)
+	for (at = &x->l->name->waiters; *at && (at == &x->l->name->waiters || (*at)->priority >= x->l->attr.priority); at = &(*at)->next)
 		;
-	x->me = (struct sem_waiter){ .first = at == &x->l->name->waiters };
+	x->me = (struct sem_waiter){ .next = *at, .first = at == &x->l->name->waiters, .priority = x->l->attr.priority };
 	*at = &x->me;
 	lib_unlock();
 }
@@ -97,6 +99,17 @@ static void line_leave(struct wait *x, struct binding *b)
 	if (first && !binding_lost(b))
 		line_calm(n, b);
 	lib_unlock();
+}
+
+static void rank_show(struct wait *x, const struct binding *b)
+{
+	uint64_t *ranked = &((struct seg_slot *)b->word)->ranked;
+
+	if (x->cell)
+		return;
+	x->cell = binding_show(b, x->l->attr.priority);
+	if (x->l->attr.priority && !(__atomic_load_n(ranked, __ATOMIC_ACQUIRE) & 1))
+		__atomic_fetch_or(ranked, 1, __ATOMIC_RELEASE);
 }
 
 /* 0: it is the first now. */
@@ -173,8 +186,7 @@ static int first_sleep(struct wait *x, struct binding *b, uint32_t bell)
 	struct timespec abs = limit_timespec(sleep_until(x, &clock));
 	int r;
 
-	if (!x->cell)
-		x->cell = binding_show(b, 0);
+	rank_show(x, b);
 	r = futex_wait_class(&sem_own(b)->bell, bell, ANY_CLASS, clock, &abs);
 	if (!thread_serial()) {
 		x->cell = NULL;
@@ -257,13 +269,18 @@ static int wait_once(struct wait *x)
 	}
 	x->turn = 0;
 	x->force_ns = 0;
+	if (x->l->attr.priority)
+		rank_show(x, b);
 	line_join(x);
+	if (x->l->attr.priority && !__atomic_load_n(&x->me.first, __ATOMIC_ACQUIRE))
+		object_ring(x->l, b, &x->limit);         /* the first of the process counts for more now */
 	r = line_wait(x);
 	if (r == 0)
 		r = first_wait(x, b);
 	if (!thread_serial()) {          /* a child now: all that was the parent's */
 		uint32_t serial;
 
+		x->cell = NULL;
 		r = object_enter(x->l);
 		lib_lock();
 		x->l->name->waiters = NULL;      /* it may have been in the midst of joining them */
@@ -273,7 +290,7 @@ static int wait_once(struct wait *x)
 	binding_hide(x->cell);
 	x->cell = NULL;
 	line_leave(x, b);
-	if (x->turn && r < 0)
+	if ((x->turn || x->l->attr.priority) && r < 0)
 		object_ring(x->l, b, &limit_none);       /* nobody has to be waited for on its behalf */
 	if (r == 0 && !deadline_good(b->line)) {
 		sem_undo(x->l, b, x->n);

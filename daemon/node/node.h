@@ -63,6 +63,7 @@ struct node_event {
 	bool died;
 	uint32_t held, wanted, limit;    /* CHANGE, CLAIM: totals; limit: CLAIM, RESIZE. CLAIM of a lock: 0, all of it */
 	bool tries;
+	uint8_t priority;                /* CLAIM, CHANGE of a semaphore */
 	bool upgrade;                    /* CHANGE */
 	bool ranks;                      /* CHANGE: of nothing but the priority */
 	bool off;                        /* DRAIN, OBSERVE */

@@ -31,7 +31,7 @@ void node_sem(void *arg, struct space *s, uint32_t slot, const struct sem_say *s
 	struct node *n = arg;
 	struct node_event ev = {
 		.kind = event_kind(say->what), .ref = name_at(s, slot)->ref, .used = 1,
-		.held = say->held, .wanted = say->wanted, .tries = say->tries, .limit = say->limit,
+		.held = say->held, .wanted = say->wanted, .tries = say->tries, .priority = say->priority, .limit = say->limit,
 	};
 
 	if (say->what == SEM_SAY_CLAIM && ref_take(n, s, slot, &ev.ref) < 0)

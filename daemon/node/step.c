@@ -230,12 +230,13 @@ static struct core_value value_of_name(const struct node *n, uint32_t ref, enum 
 	return (struct core_value){ CORE_VALUE_KNOWN, (uint16_t)v.len, v.count, v.token, v.bytes };
 }
 
-static uint8_t priority_of_name(const struct node *n, uint32_t ref)
+/* A semaphore has said whom it asks for. */
+static uint8_t priority_of_name(const struct node *n, const struct node_event *q)
 {
-	const struct space *s = ref_space(n, ref);
-	uint32_t slot = ref_slot(n, ref);
+	const struct space *s = ref_space(n, q->ref);
+	uint32_t slot = ref_slot(n, q->ref);
 
-	return name_is_lock(s, slot) ? (uint8_t)name_priority(s, slot) : 0;
+	return name_is_lock(s, slot) ? (uint8_t)name_priority(s, slot) : q->priority;
 }
 
 /* The longest that anybody here has asked for by now. */
@@ -281,7 +282,7 @@ static void event_of_claim(struct node *n, const struct node_event *q, char key[
 	ret->claim.weight = q->wanted;
 	ret->claim.limit = q->limit;
 	ret->claim.tries = q->tries;
-	ret->claim.priority = priority_of_name(n, q->ref);
+	ret->claim.priority = priority_of_name(n, q);
 	ret->claim.delay = delay_of_name(n, q->ref);
 }
 
@@ -296,7 +297,7 @@ static void event_of_change(const struct node *n, const struct node_event *q, st
 	ret->change.wanted = q->wanted;
 	ret->change.tries = q->tries;
 	ret->change.upgrade = q->upgrade;
-	ret->change.priority = q->wanted ? priority_of_name(n, q->ref) : 0;
+	ret->change.priority = q->wanted ? priority_of_name(n, q) : 0;
 	ret->change.delay = q->wanted ? delay_of_name(n, q->ref) : 0;
 }
 

@@ -541,11 +541,14 @@ void space_ledger_release(struct space *s, uint32_t slot)
 	shm_tell(s->shm, "release", s, slot, 0, 0, NULL);
 }
 
-static unsigned area_priority(const struct space *s, uint32_t client, uint32_t slot)
+/* What they say themselves. Their areas are looked through only where somebody has ever said anything of that sort. */
+unsigned name_priority_of(const struct space *s, uint32_t slot, uint32_t client)
 {
 	const struct seg_cell *cells = seg_cells(s->base, client);
 	unsigned most = 0;
 
+	if (s->broken || !__atomic_load_n(&seg_slot(s->base, slot)->ranked, __ATOMIC_ACQUIRE))
+		return 0;
 	for (unsigned k = 0; k < SEG_CELLS; k++) {
 		unsigned p = (unsigned)(__atomic_load_n(&cells[k].since_ns, __ATOMIC_RELAXED) >> SEG_SINCE_BITS);
 
@@ -555,7 +558,6 @@ static unsigned area_priority(const struct space *s, uint32_t client, uint32_t s
 	return most;
 }
 
-/* What they say themselves. Their areas are looked through only where somebody has ever said anything of that sort. */
 unsigned name_priority(const struct space *s, uint32_t slot)
 {
 	const struct shm *shm = s->shm;
@@ -568,7 +570,7 @@ unsigned name_priority(const struct space *s, uint32_t slot)
 
 		for (uint16_t k = 0; c && k < c->n_spaces; k++)
 			if (c->spaces[k] == s->id) {
-				unsigned p = area_priority(s, i, slot);
+				unsigned p = name_priority_of(s, slot, i);
 
 				most = p > most ? p : most;
 			}

@@ -10,7 +10,7 @@
  *  - A note is written before a grant reaches the account's word, and after what is taken back has left it
  *    (semword.h). So whenever the daemon dies, the sums of the words are at most those of the notes, and
  *    those at most the weight.
- *  - The accounts that wait are served in order, all or nothing: what is gathered waits for the first of them.
+ *  - The accounts that wait are served by priority, then in order, all or nothing: what is gathered waits for the first of them.
  *  - Permits stay where they were granted for SEM_STAY, though others wait: so processes that take and post
  *    without end change places a thousand times a second, and not a million. What is only cached is taken
  *    after that, where it lies; of who holds, the next post gives (SEM_YIELD).
@@ -38,6 +38,8 @@ struct sem_client {
 	struct sem_client *next, **at;   /* of the queue; at NULL: it does not wait */
 	struct sem_client *holder_next, **holder_at;     /* of those with a sum */
 	uint32_t sum;
+	uint64_t came;                   /* while it waits: its place among those of the same priority */
+	uint8_t priority;                /* the highest of its waiting threads */
 	uint32_t turn;                   /* of the want that was granted last */
 	bool granted;                    /* and has not been seen to be taken since */
 	bool slow;                       /* did not take what it was granted: stopped, it seems */
@@ -63,6 +65,7 @@ struct sem {
 	uint32_t weight, free;
 	uint64_t token;                  /* of the grant that the node's permits ride on */
 	struct sem_client *first, **last;        /* who waits */
+	uint64_t came;
 	struct sem_client *holders;
 	uint32_t n_asks;                 /* accounts with a question that waits for its answer */
 	uint32_t n_barred, n_slow;
@@ -71,6 +74,7 @@ struct sem {
 	enum sem_core core;
 	uint32_t asked;                  /* of the core: the total that is waited for; 0: nothing */
 	bool asked_tries;
+	uint8_t asked_priority;
 	bool tries_kept;                 /* another node has tried, and wants an answer at once */
 	bool leaving;                    /* the node leaves: nothing more is asked for */
 	uint32_t keep;                   /* so many may be kept; SEM_KEEP_ALL: as many as there are */
@@ -107,7 +111,7 @@ extern const struct object_kind sem_kind;
 
 /* sem_serve.c: among the clients of this node */
 void sem_serve(void *arg);               /* all that can be done at this moment */
-void sem_queue(struct sem *m, struct sem_client *c);
+void sem_queue(struct sem *m, struct sem_client *c);       /* also one that waits already: its priority may be another */
 void sem_unqueue(struct sem *m, struct sem_client *c);
 void sem_answer(struct sem_client *c, uint32_t turn, int error);
 void sem_sum_set(struct sem *m, struct sem_client *c, uint32_t sum);         /* in memory alone */

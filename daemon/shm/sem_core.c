@@ -47,6 +47,11 @@ void sem_resize_say(struct sem *m)
 	say(m, (struct sem_say){ .what = SEM_SAY_RESIZE, .limit = m->resize });
 }
 
+static uint8_t priority_of(const struct sem *m)
+{
+	return m->first ? m->first->priority : 0;
+}
+
 /* To resize it the name has to be claimed. */
 static void claim(struct sem *m, uint32_t wanted, bool tries)
 {
@@ -57,20 +62,24 @@ static void claim(struct sem *m, uint32_t wanted, bool tries)
 	m->core = SEM_CORE_IN;
 	m->asked = wanted;
 	m->asked_tries = tries;
-	say(m, (struct sem_say){ .what = SEM_SAY_CLAIM, .wanted = wanted, .tries = tries, .limit = m->opened });
+	m->asked_priority = priority_of(m);
+	say(m, (struct sem_say){ .what = SEM_SAY_CLAIM, .wanted = wanted, .tries = tries, .priority = m->asked_priority, .limit = m->opened });
 }
 
 static void change(struct sem *m, uint32_t give, uint32_t wanted, bool tries)
 {
-	if (!give && wanted == m->asked && (!wanted || tries == m->asked_tries))
+	uint8_t priority = wanted ? priority_of(m) : 0;
+
+	if (!give && wanted == m->asked && (!wanted || (tries == m->asked_tries && priority == m->asked_priority)))
 		return;
 	m->weight -= give;
 	m->free -= give;
 	m->asked = wanted;
 	m->asked_tries = tries;
+	m->asked_priority = priority;
 	if (m->weight <= m->keep)
 		m->keep = SEM_KEEP_ALL;
-	say(m, (struct sem_say){ .what = SEM_SAY_CHANGE, .held = m->weight, .wanted = wanted, .tries = tries });
+	say(m, (struct sem_say){ .what = SEM_SAY_CHANGE, .held = m->weight, .wanted = wanted, .tries = tries, .priority = priority });
 }
 
 void sem_tell(struct sem *m, uint32_t give, uint32_t wanted, bool tries)

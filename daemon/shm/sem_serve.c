@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <stddef.h>
 
 #include "sigbus.h"
 #include "word.h"
@@ -48,14 +49,51 @@ void sem_sum_set(struct sem *m, struct sem_client *c, uint32_t sum)
 	}
 }
 
+static bool before(const struct sem_client *a, const struct sem_client *b)
+{
+	return a->priority != b->priority ? a->priority > b->priority : a->came < b->came;
+}
+
+static void link_in(struct sem *m, struct sem_client *c)
+{
+	struct sem_client **at = m->last;
+
+	if (m->first && before(c, (struct sem_client *)((char *)m->last - offsetof(struct sem_client, next))))
+		for (at = &m->first; !before(c, *at); at = &(*at)->next)
+			;
+	c->at = at;
+	c->next = *at;
+	*at = c;
+	if (c->next)
+		c->next->at = &c->next;
+	else
+		m->last = &c->next;
+}
+
+static void link_out(struct sem *m, struct sem_client *c)
+{
+	*c->at = c->next;
+	if (c->next)
+		c->next->at = c->at;
+	else
+		m->last = c->at;
+	c->at = NULL;
+}
+
 void sem_queue(struct sem *m, struct sem_client *c)
 {
-	if (c->at)
+	uint8_t priority = (uint8_t)name_priority_of(m->o.space, m->o.slot, c->a.client);
+
+	if (c->at && priority == c->priority)
 		return;
-	c->next = NULL;
-	c->at = m->last;
-	*m->last = c;
-	m->last = &c->next;
+	c->priority = priority;
+	if (c->at) {
+		link_out(m, c);
+		link_in(m, c);
+		return;
+	}
+	c->came = ++m->came;
+	link_in(m, c);
 	FAULT_AROUND(__atomic_fetch_or(&sem_words(c)->state, SEM_QUEUED, __ATOMIC_SEQ_CST));
 }
 
@@ -63,12 +101,7 @@ void sem_unqueue(struct sem *m, struct sem_client *c)
 {
 	if (!c->at)
 		return;
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
-	else
-		m->last = c->at;
-	c->at = NULL;
+	link_out(m, c);
 	if (!m->o.space->broken)
 		FAULT_AROUND(__atomic_fetch_and(&sem_words(c)->state, ~SEM_QUEUED, __ATOMIC_SEQ_CST));
 }

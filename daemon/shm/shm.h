@@ -114,6 +114,7 @@ struct sem_say {
 	enum sem_say_what what;
 	uint32_t held, wanted;           /* CHANGE; CLAIM: wanted */
 	bool tries;
+	uint8_t priority;                /* of what is wanted */
 	uint32_t limit;                  /* CLAIM: that it was opened with; RESIZE */
 };
 
@@ -387,6 +388,7 @@ void name_abandoned(struct space *s, uint32_t slot);       /* idle: it goes, whe
 void name_reopen(struct space *s, uint32_t slot);  /* a share, for readers; the word is closed */
 void name_end(struct space *s, uint32_t slot);     /* in a broken space: as if the last had closed it */
 unsigned name_priority(const struct space *s, uint32_t slot);   /* the highest of those who wait for it */
+unsigned name_priority_of(const struct space *s, uint32_t slot, uint32_t client);       /* of those of that client, which is in the space */
 bool name_awaited(const struct space *s, uint32_t slot);         /* somebody sleeps on it */
 uint64_t name_token(const struct space *s, uint32_t slot);      /* the last one given out, 0: none */
 

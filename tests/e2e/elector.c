@@ -4,6 +4,7 @@
  *
  *   elector lead NAME VALUE FILE  campaigns; "led TERM" when elected; says each line that comes into the file from then on, and
  *                                 resigns at a dot. "lost" when the term is over before that. $PRIORITY is its own, as is $DELAY (ms)
+ *   elector permit NAME N FILE    waits for one of N permits; "has" when it has it; gives it back at a dot in the file
  *   elector watch NAME            "TERM VALUE" at each change, "0" while nobody is known to lead; exit code 1 and "back" when a term
  *                                 follows a higher one
  *   elector value NAME [VALUE]    takes the lock of that name; prints its value, or "-"; sets another; releases
@@ -64,6 +65,30 @@ static int lead(const char *name, const char *value, const char *path)
 	}
 	r = dlock_elect_resign(e);
 	return r ? fail("resign", r) : 0;
+}
+
+static int permit(const char *name, const char *permits, const char *path)
+{
+	const char *priority = getenv("PRIORITY");
+	FILE *f = fopen(path, "r");
+	dlock_attr_t *a;
+	dlock_sem_t *s;
+	int r = dlock_attr_create(&a);
+
+	r = r ? r : dlock_attr_set_priority(a, priority ? (unsigned)atoi(priority) : 0);
+	r = r ? r : dlock_sem_open(&s, name, (unsigned)atoi(permits), a);
+	if (r || !f)
+		return fail("open", r ? r : errno);
+	r = dlock_sem_wait(s);
+	if (r)
+		return fail("wait", r);
+	printf("has\n");
+	while (fgetc(f) != '.') {
+		clearerr(f);
+		usleep(10000);
+	}
+	r = dlock_sem_post(s);
+	return r ? fail("post", r) : 0;
 }
 
 static bool back;
@@ -136,6 +161,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc == 5 && !strcmp(argv[1], "lead"))
 		return lead(argv[2], argv[3], argv[4]);
+	if (argc == 5 && !strcmp(argv[1], "permit"))
+		return permit(argv[2], argv[3], argv[4]);
 	if (argc == 3 && !strcmp(argv[1], "watch"))
 		return watch(argv[2]);
 	if (argc >= 3 && !strcmp(argv[1], "value"))
