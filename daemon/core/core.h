@@ -342,6 +342,7 @@ struct core_action {
 			int error;
 			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
 			bool tries;              /* REVOKE: only if it is idle: then as ever; else say KEEP, and nothing is wanted */
+			uint8_t priority;        /* REVOKE: of whoever is the next */
 			bool observed;           /* GRANT: as OBSERVED */
 			bool lost;               /* GRANT: a former holder died, or was lost (EOWNERDEAD) */
 			struct core_value value; /* LEDGER_GRANT, GRANT: what was left behind, unless the node held some of it before: then it knows better */

@@ -296,7 +296,7 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (m->kind == MSG_LIMIT && (!limit_sensible(m->limit) || !limit_sensible(m->held) || !m->stamp))
 		return false;
-	if (m->priority && (has & STATEMENT) != STATEMENT)
+	if (m->priority && (has & STATEMENT) != STATEMENT && m->kind != MSG_REVOKE)
 		return false;
 	if (has & NEWS && !m->term)
 		return false;

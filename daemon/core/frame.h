@@ -10,7 +10,7 @@
  *   limit; with flag RESIZE u32 the wanted one; with flag NEWS u64 term, u32 count; with flag VALUE the value:
  *   u64 token, u32 count, u16 length, bytes; then the key to the end
  *
- * Nothing else is a frame: only what states a claim has a priority, the length is exactly that of the kind and its key, what has a range has
+ * Nothing else is a frame: only what states a claim, or revokes one, has a priority, the length is exactly that of the kind and its key, what has a range has
  * a possible one or none, a key has 1 to CORE_KEY_MAX bytes and lies in the shard that is named, errors are
  * not above 0, a value has at most CORE_VALUE_MAX bytes and a version. A receiver that meets something else closes the connection.
  */

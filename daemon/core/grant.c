@@ -446,7 +446,7 @@ void claim_grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 		q->heir = 0;
 	claim_wait_not(m, r, handle);
 	c->refill = c->held == wanted;
-	c->tried = false;
+	c->tried = c->pressed = false;
 	claim_hold(m, r, c, wanted);
 	c->range = next;
 	claim_granted(c, since);
@@ -468,10 +468,19 @@ static uint32_t keep_of(const struct master_name *r, const struct master_claim *
 	return missing >= c->held ? 0 : c->held - (uint32_t)missing;
 }
 
+/* The priority of the first in line: an heir may be before it, until the holder has let go of that one. */
+static uint8_t pressing(const struct master *m, const struct master_name *r)
+{
+	uint32_t first = r->queue ? queue_at(m, r)->first : 0;
+
+	return first ? wait_at(m, claim_at(m, first))->priority : 0;
+}
+
 void revoke_say(struct master *m, name_t n, const struct master_claim *c, struct step *s)
 {
 	struct msg msg = { .kind = MSG_REVOKE, .held = c->keep, .seen = c->range.first, .flags = c->tried ? MSG_FLAG_TRY : 0 };
 
+	msg.priority = pressing(m, record_of(m, n));
 	heir_say(m, record_of(m, n), c, &msg);
 #ifdef CORE_BREAK_PASS_HEIR
 	if (queue_at(m, record_of(m, n)))
@@ -486,7 +495,7 @@ static bool revoke(struct master *m, name_t n, uint32_t handle, struct step *s)
 	struct master_name *r = record_of(m, n);
 	const struct master_claim *next = claim_at(m, handle);
 	uint32_t wanted = wait_at(m, next)->wanted;
-	bool tries = wait_at(m, next)->tries;
+	bool tries = wait_at(m, next)->tries, presses = pressing(m, r);
 	uint64_t missing = r->held - next->held + wanted - r->limit;
 	unsigned asked = 0;
 
@@ -497,12 +506,13 @@ static bool revoke(struct master *m, name_t n, uint32_t handle, struct step *s)
 		if (c == next || c->held <= keep)
 			continue;
 		bool named = heir_make(m, n, c, handle, s->now) || heir_overtaken(queue_at(m, r));
-		if (c->keep <= keep && c->tried == tries && !named)
+		if (c->keep <= keep && c->tried == tries && c->pressed >= presses && !named)
 			continue;
 		if (asked++ == GRANT_REVOKES)
 			return false;
 		c->keep = keep;
 		c->tried = tries;
+		c->pressed = presses;
 		revoke_say(m, n, c, s);
 	}
 	return true;

@@ -61,11 +61,12 @@ struct master_claim {
 	uint16_t round;                  /* of the connection in which it was last stated */
 	uint64_t told_lost : 1;          /* the grant said LOST, and has not been seen yet */
 	uint64_t tried : 1;              /* `keep` was asked for somebody who only tries */
+	uint64_t pressed : 1;            /* ... for somebody with a priority */
 	uint64_t refused : 8;            /* the statement of this number was, with this error */
 	uint64_t limit_old : 1;          /* it has not been told the present limit */
 	uint64_t refill : 1;             /* the grant gave more tokens for what it had, and has not been seen yet */
 	uint64_t unaware : 1;            /* said by a daemon that was started anew, and knows of no grant */
-	uint64_t granted : 51;           /* when `held` was, see claim_granted_at() */
+	uint64_t granted : 50;           /* when `held` was, see claim_granted_at() */
 	uint64_t number;
 	struct core_range range;         /* held */
 };

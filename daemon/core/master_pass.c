@@ -126,7 +126,7 @@ static void heir_prove(struct master *m, name_t n, struct master_name *r, uint32
 
 		if (!from->held)
 			continue;
-		from->told_lost = from->tried = from->refill = false;
+		from->told_lost = from->tried = from->pressed = from->refill = false;
 		from->keep = CLAIM_KEEP_ALL;
 		claim_hold(m, r, from, 0);
 		claim_wait_not(m, r, i);         /* more tokens for what it had */
@@ -134,7 +134,7 @@ static void heir_prove(struct master *m, name_t n, struct master_name *r, uint32
 	c->range = q->heir_range;
 	claim_granted(c, q->heir_at);
 	c->keep = CLAIM_KEEP_ALL;
-	c->told_lost = c->tried = c->refill = false;
+	c->told_lost = c->tried = c->pressed = c->refill = false;
 	q->heir = 0;
 	claim_wait_not(m, r, handle);
 	claim_hold(m, r, c, MSG_WEIGHT_ALL);

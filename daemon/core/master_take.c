@@ -407,7 +407,7 @@ static void take_keep(struct master *m, name_t n, unsigned peer, const struct ms
 	}
 	if (!c || !c->tried || c->range.first != msg->seen)
 		return;
-	c->tried = false;
+	c->tried = c->pressed = false;
 	c->keep = CLAIM_KEEP_ALL;
 	if (!head || !wait_at(m, claim_at(m, head))->tries || !is_open(m, msg))
 		return;

@@ -115,6 +115,7 @@ static void take_revoke(struct member *m, core_ref_t ref, struct lease *l, const
 	a->name.ref = ref;
 	a->name.weight = msg->held;
 	a->name.tries = msg->flags & MSG_FLAG_TRY;
+	a->name.priority = msg->priority;
 }
 
 /* The master asks for a sync to the epoch that the map has told us of; another the map will tell of first. */

@@ -121,7 +121,7 @@ struct msg_peer {
 struct msg {
 	enum msg_kind kind;
 	uint8_t shard;
-	uint8_t priority;                /* statement: of what is wanted */
+	uint8_t priority;                /* statement: of what is wanted. REVOKE: of the next in line */
 	bool last;
 	uint16_t key_len;
 	uint16_t flags;

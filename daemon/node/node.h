@@ -63,7 +63,7 @@ struct node_event {
 	bool died;
 	uint32_t held, wanted, limit;    /* CHANGE, CLAIM: totals; limit: CLAIM, RESIZE. CLAIM of a lock: 0, all of it */
 	bool tries;
-	uint8_t priority;                /* CLAIM, CHANGE of a semaphore */
+	uint8_t priority;                /* CLAIM, CHANGE of a semaphore, also a free one */
 	bool upgrade;                    /* CHANGE */
 	bool ranks;                      /* CHANGE: of nothing but the priority */
 	bool off;                        /* DRAIN, OBSERVE */
@@ -212,6 +212,10 @@ void node_things_session(struct node *n, uint64_t session);      /* it may be re
 void node_things_lapsed(struct node *n);
 void node_things_done(struct node *n);
 
+/* stored.c: what lies in the store for good, for the query socket */
+void *node_stored(void *arg, const struct query_stored_call *call, query_stored_fn done, void *ctx, int *ret_error);
+void node_stored_drop(void *arg, void *request);
+
 /* kept.c: worker numbers in the state directory. What keeps the file from being read or written is said in the log, and no error. */
 struct kept;
 struct things;
@@ -220,6 +224,7 @@ void kept_want(struct kept *k);          /* there is something to be written. NU
 void kept_close(struct kept *k);         /* waits for what is being written */
 
 struct item *node_value(struct node *n, const struct item_call *call, item_done_fn done, void *arg);  /* NULL: no store, or no memory */
+int node_store_read(struct node *n, bool list, const char *key, store_done_fn done, void *arg);          /* negative: it is not asked */
 const char *node_store_why(const struct node *n);          /* why the store plane does not answer, for people */
 void node_thing_show(const struct object *o, struct query_name *q);
 

@@ -18,7 +18,13 @@ static void claim(void *arg, struct pool *p)
 	if (ref_take(n, p->o.space, p->o.slot, &ref) < 0)
 		pool_refused(p->o.space, p->o.slot, -ENOMEM);
 	else
-		node_give(n, (struct node_event){ .kind = CORE_EV_CLAIM, .ref = ref });
+		node_give(n, (struct node_event){ .kind = CORE_EV_CLAIM, .ref = ref, .priority = p->presses });
+}
+
+static void press(void *arg, struct pool *p)
+{
+	node_give(arg, (struct node_event){ .kind = CORE_EV_CHANGE, .ref = name_at(p->o.space, p->o.slot)->ref, .ranks = true,
+					    .wanted = CORE_WEIGHT_ALL, .priority = 1 });
 }
 
 static void release(void *arg, struct pool *p)
@@ -58,7 +64,7 @@ static void drop(void *arg, struct pool *p)
 	p->request = NULL;
 }
 
-const struct pool_ops node_pool_ops = { claim, release, store, drop };
+const struct pool_ops node_pool_ops = { claim, press, release, store, drop };
 
 void act_pool(struct node *n, const struct core_action *a)
 {
@@ -85,7 +91,7 @@ void act_pool(struct node *n, const struct core_action *a)
 		pool_refused(s, slot, a->name.error);
 		return;
 	case CORE_ACT_REVOKE:
-		pool_revoke(s, slot);
+		pool_revoke(s, slot, a->name.priority);
 		return;
 	default:
 		return;
@@ -98,6 +104,8 @@ void pool_step_failed(struct node *n, const struct node_event *q, int error)
 	struct space *s = ref_space(n, q->ref);
 	uint32_t slot = ref_slot(n, q->ref);
 
+	if (q->ranks)
+		return;                  /* it has been granted, or is asked for anew */
 	ref_drop(n, q->ref);
 	if (error != -EBUSY && error != -ESHUTDOWN)
 		log_limited(loop_now(n->loop), LOG_LEVEL_ERROR, "core: %s: %s", core_event_name(q->kind), strerror(-error));

@@ -151,13 +151,13 @@ static void encode(const struct pool *p, uint32_t value, uint8_t ret[POOL_RECORD
 	memcpy(ret, v, POOL_RECORD_SIZE);
 }
 
-static bool decode(const struct pool_answer *a, uint32_t *ret_value, uint64_t *ret_token)
+bool pool_record_read(const void *bytes, size_t n, uint32_t *ret_value, uint64_t *ret_token)
 {
 	uint64_t v[2];
 
-	if (a->n != POOL_RECORD_SIZE)
+	if (n != POOL_RECORD_SIZE)
 		return false;
-	memcpy(v, a->bytes, sizeof v);
+	memcpy(v, bytes, sizeof v);
 	if ((uint32_t)v[0] != 1 || v[0] >> 63)
 		return false;
 	*ret_value = (uint32_t)(v[0] >> 32);
@@ -253,7 +253,7 @@ static void give_lease(struct pool *p)
 	const struct pool_ops *ops = ops_of(p)->pool;
 
 	become(p, POOL_RELEASING);
-	p->revoked = p->wanted = false;
+	p->revoked = p->pressed = p->wanted = false;
 	ops->release(ops_of(p)->arg, p);
 }
 
@@ -268,7 +268,18 @@ static void drive_none(struct pool *p)
 	if (p->leaving || (!is_wanted(p) && !is_questioned(p)))
 		return;
 	become(p, POOL_ASKED);
+	p->presses = has_posts(p);
 	ops->claim(ops_of(p)->arg, p);
+}
+
+static void drive_asked(struct pool *p)
+{
+	const struct pool_ops *ops = ops_of(p)->pool;
+
+	if (p->presses || !has_posts(p))
+		return;
+	p->presses = true;
+	ops->press(ops_of(p)->arg, p);
 }
 
 static void drive_reading(struct pool *p)
@@ -288,10 +299,14 @@ static bool is_due(struct pool *p)
 		return true;
 	if (!p->revoked)
 		return false;
-	if (now_of(p) >= until || !is_wanted(p))
+	if (now_of(p) >= until || !is_wanted(p) || (p->pressed && !pool_word_value(p)))
 		return true;
+	/* A post here makes it due earlier. */
+	FAULT_AROUND(__atomic_store_n(&pool_words(p)->written, 1, __ATOMIC_SEQ_CST));
+	if (pool_word_value(p))
+		until = p->opened + KEEP_MIN;
 	by(p, until);
-	return false;
+	return now_of(p) >= until;
 }
 
 static void drive_open(struct pool *p)
@@ -346,6 +361,8 @@ static void drive(void *arg)
 		drive_writing(p);
 		return;
 	case POOL_ASKED:
+		drive_asked(p);
+		return;
 	case POOL_RELEASING:
 		return;
 	}
@@ -378,7 +395,7 @@ static void answered_get(struct pool *p, const struct pool_answer *a)
 	if (a->error)
 		return;
 	p->version = a->version;
-	p->exists = decode(a, &p->stored, &token);
+	p->exists = pool_record_read(a->bytes, a->n, &p->stored, &token);
 	p->read = true;
 	if (p->state == POOL_READING && !p->exists)
 		open_it(p, pool_word_value(p));       /* what is there is none of ours, and stays */
@@ -475,7 +492,7 @@ void pool_granted(struct space *s, uint32_t slot)
 	if (!p || p->state != POOL_ASKED)
 		return;
 	p->token = note(p)[0];
-	p->revoked = p->read = false;
+	p->revoked = p->pressed = p->read = false;
 	become(p, POOL_READING);
 	shm_tell(s->shm, "grant", s, slot, 0, p->token, NULL);
 	if (p->o.unused && !has_posts(p))
@@ -521,13 +538,14 @@ void pool_refused(struct space *s, uint32_t slot, int error)
 		by(p, loop_now(s->shm->loop) + RETRY_SPAN);
 }
 
-void pool_revoke(struct space *s, uint32_t slot)
+void pool_revoke(struct space *s, uint32_t slot, bool pressed)
 {
 	struct pool *p = pool_in(s, slot);
 
 	if (!p || s->broken)
 		return;
 	p->revoked = true;
+	p->pressed = pressed;
 	soon(p);
 }
 
@@ -647,7 +665,7 @@ static void lapse(struct object *o)
 	if (p->busy)
 		ops->drop(ops_of(p)->arg, p);
 	p->busy = false;
-	p->revoked = false;
+	p->revoked = p->pressed = false;
 	word_store(&note(p)[0], 0);
 	if (!o->space->broken)
 		word_close(p);

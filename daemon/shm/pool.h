@@ -14,6 +14,10 @@
  *
  * The record: u32 layout, 1   u32 value   u64 token of the lease under which it was written. Nothing else is one.
  *
+ * A node on which somebody waits while the value is 0 keeps the lease for a while though others want it, longer each time that it was in vain:
+ * else those who only wait would hand it round without end. But not if the next one has posts to bring (priority 1): that is what
+ * is waited for.
+ *
  * What must hold:
  *  - A record is written only if it still has the version that this node has read or written. Whoever gets the lease writes
  *    it before it opens the word: so one that had it before, and comes late, finds another version.
@@ -37,6 +41,8 @@ struct pool {
 	struct object o;
 	enum pool_state state;
 	bool revoked;
+	bool pressed;                    /* by one who brings posts */
+	bool presses;                    /* ASKED: for posts of ours */
 	bool wanted;                     /* somebody has asked for it since it was closed */
 	bool exists;                     /* there is a record */
 	bool read;                       /* READING: it has been read, and is to be written */
@@ -68,7 +74,8 @@ struct pool_answer {
 };
 
 struct pool_ops {
-	void (*claim)(void *arg, struct pool *p);
+	void (*claim)(void *arg, struct pool *p);        /* with p->presses as its priority */
+	void (*press)(void *arg, struct pool *p);        /* the claim that waits, too */
 	void (*release)(void *arg, struct pool *p);      /* also of one that waits */
 	/* PUT, REMOVE: if it has p->version. Answered by pool_answered(), perhaps at once. -ENOMEM, or what keeps the store closed. */
 	int (*store)(void *arg, struct pool *p, const void *bytes, size_t n);
@@ -82,6 +89,7 @@ static inline struct pool_words *pool_words(const struct pool *p)
 	return (struct pool_words *)object_words(&p->o, p->o.slot);
 }
 
+bool pool_record_read(const void *bytes, size_t n, uint32_t *ret_value, uint64_t *ret_token);     /* false: it is none */
 uint32_t pool_word_value(const struct pool *p);   /* OPEN: the value */
 void pool_posts_add(struct pool *p);     /* those that came while it was closed */
 void pool_answered(struct pool *p, const struct pool_answer *a);
@@ -94,7 +102,7 @@ void pool_granted(struct space *s, uint32_t slot);
 void pool_ledger_release(struct space *s, uint32_t slot);
 void pool_forgotten(struct space *s, uint32_t slot);
 void pool_refused(struct space *s, uint32_t slot, int error);
-void pool_revoke(struct space *s, uint32_t slot);
+void pool_revoke(struct space *s, uint32_t slot, bool pressed);  /* again when that has changed */
 bool pool_lease(const struct space *s, uint32_t slot, struct pool_lease *ret);
 struct pool *pool_in(const struct space *s, uint32_t slot);
 

@@ -241,7 +241,7 @@ static void nonsense(void **state)
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.present = 0, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_RESIZE, f.msg.resize = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.flags = MSG_FLAG_LIMIT, f.msg.limit = MSG_WEIGHT_ALL, refused(&f, -EBADMSG);
-	f = frame_of(MSG_REVOKE), f.msg.priority = 1, refused(&f, -EBADMSG);
+	f = frame_of(MSG_GRANT), f.msg.priority = 1, refused(&f, -EBADMSG);
 	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_TRY, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.delay = CORE_DELAY_MAX + 1, refused(&f, -EBADMSG);
 	f = permits(MSG_CLAIM), f.msg.delay = 1, refused(&f, -EBADMSG);

@@ -837,8 +837,12 @@ static void priorities(void **state)
 	of_other(&b, 12, claim(1));
 	m = claim(1);
 	m.priority = 7;
-	of_other(&b, 13, m);
-	of_other(&b, 14, m);
+	/* The holder hears that it is another now who comes next; it is not told again of those behind. */
+	m = of_other(&b, 13, m);
+	assert_true(m.kind == MSG_REVOKE && m.priority == 7 && m.to.session == 10);
+	m = claim(1);
+	m.priority = 7;
+	assert_true(of_other(&b, 14, m).kind != MSG_REVOKE);
 	m.priority = 200;
 	of_other(&b, 15, m);
 
