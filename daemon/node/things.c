@@ -325,6 +325,17 @@ const struct small_ops node_small_ops = {
 
 /* --- values --- */
 
+int node_store_read(struct node *n, bool list, const char *key, store_done_fn done, void *arg)
+{
+	struct node_things *t = n->things;
+	int r = things_open(t);
+
+	if (r < 0)
+		return r;
+	(list ? store_list : store_get)(t->store, key, done, arg);
+	return 0;
+}
+
 struct item *node_value(struct node *n, const struct item_call *call, item_done_fn done, void *arg)
 {
 	struct node_things *t = n->things;

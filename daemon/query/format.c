@@ -300,6 +300,23 @@ struct json_object *format_name(const struct query_name *name, size_t max)
 	return b.o;
 }
 
+struct json_object *format_stored(const char *space, const char *kind, const struct query_stored *v)
+{
+	struct builder b = builder_start();
+
+	put_text(&b, "space", space);
+	put_text(&b, "kind", kind);
+	put_text(&b, "name", v->name);
+	put_text(&b, "key", v->key);
+	if (v->counts)
+		put_number(&b, "count", v->count);
+	else
+		put_number(&b, "size", v->size);
+	put_known(&b, "limit", v->limit);
+	put_number(&b, "version", v->version);
+	return b.o;
+}
+
 struct json_object *format_event(const struct query_event *event)
 {
 	struct builder b = builder_start();

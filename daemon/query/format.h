@@ -18,6 +18,7 @@ struct query_member;
 struct query_name;
 struct query_node;
 struct query_space;
+struct query_stored;
 
 #define FORMAT_TEXT_MAX 1024     /* bytes of a text in an answer; the rest is cut off */
 #define FORMAT_COMMAND_MAX 256   /* the same, of what a process says of itself */
@@ -32,6 +33,7 @@ struct json_object *format_link(const struct query_link *link);
 /* Lists at most max waiters, and in waiterCount how many there are. */
 struct json_object *format_name(const struct query_name *name, size_t max);
 
+struct json_object *format_stored(const char *space, const char *kind, const struct query_stored *v);
 struct json_object *format_event(const struct query_event *event);
 
 #endif

@@ -506,6 +506,7 @@ static const struct method {
 } methods[] = {
 	{ DLOCK ".GetStatus", get_status },
 	{ DLOCK ".ListNames", list_names },
+	{ DLOCK ".ListStored", method_list_stored },
 	{ DLOCK ".ShowName", show_name },
 	{ DLOCK ".ListMembers", list_members },
 	{ DLOCK ".Watch", watch },

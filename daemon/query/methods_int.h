@@ -39,8 +39,13 @@ bool space_exists(const struct session *s, const char *space);
 int answer_closed(struct session *s, const char *space); /* there is none, or the caller may not see into it */
 
 /* value.c */
+int may_use(struct session *s, const char *space, bool *ret);    /* the space's values; else it has been answered */
+int answer_unavailable(struct session *s, const char *why, int error, bool in_doubt);
 int method_get(struct session *s, const struct varlink_call *call);
 int method_put(struct session *s, const struct varlink_call *call);
 int method_remove(struct session *s, const struct varlink_call *call);
+
+/* stored.c */
+int method_list_stored(struct session *s, const struct varlink_call *call);
 
 #endif

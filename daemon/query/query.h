@@ -159,6 +159,36 @@ struct query_value_call {
 
 typedef void (*query_value_fn)(void *ctx, const struct query_value_result *res);
 
+/* What lies in the store for good, whether anybody has it open or not. */
+struct query_stored {
+	const char *name;                /* NULL: too long, only its hash is known */
+	const char *key;                 /* as it stands in the store, to go on after */
+	bool counts;
+	uint32_t count, limit;           /* of a latch: to go, of how many; of a free semaphore: its value, 0 */
+	size_t size;                     /* of a value */
+	uint64_t version;
+};
+
+#define QUERY_STORED_MAX 64              /* at once */
+
+struct query_stored_call {
+	const char *space, *kind;        /* "latch", "free semaphore", "value" */
+	const char *name;                /* only this one; NULL: all ... */
+	const char *after;               /* ... after that key; NULL: from the first on */
+	unsigned max;                    /* QUERY_STORED_MAX at most */
+};
+
+/* error: 0; -EBUSY: others are being listed; else the store could not be asked, or has not answered. */
+struct query_stored_result {
+	int error;
+	const char *why;                 /* NULL: nothing more is known */
+	const struct query_stored *v;
+	unsigned n;
+	bool more;                       /* after the last of them */
+};
+
+typedef void (*query_stored_fn)(void *ctx, const struct query_stored_result *res);
+
 typedef void (*query_name_fn)(void *ctx, const struct query_name *name);
 
 struct query_source {
@@ -188,6 +218,9 @@ struct query_source {
 	 */
 	void *(*value)(void *arg, const struct query_value_call *call, query_value_fn done, void *ctx, int *ret_error);
 	void (*value_drop)(void *arg, void *request);
+	/* As value() and value_drop(). -EINVAL: nothing of that kind lies in the store. */
+	void *(*stored)(void *arg, const struct query_stored_call *call, query_stored_fn done, void *ctx, int *ret_error);
+	void (*stored_drop)(void *arg, void *request);
 	void (*watching)(void *arg);             /* somebody begins to watch. NULL: nobody wants to know */
 	/*
 	 * For the operator: a caller was turned away. syslog's priorities. Whoever connects can cause

@@ -16,7 +16,7 @@
 
 #define VALUE_MAX (64 * 1024)
 
-static int may_use(struct session *s, const char *space, bool *ret)
+int may_use(struct session *s, const char *space, bool *ret)
 {
 	*ret = may_rule(s) || (space_exists(s, space) && may_see(s, space));
 	return *ret ? 0 : answer_closed(s, space);
@@ -46,14 +46,14 @@ static struct json_object *value_reply(const struct session *s, const struct que
 	return o;
 }
 
-static int value_unavailable(struct session *s, const struct query_value_result *res)
+int answer_unavailable(struct session *s, const char *why, int error, bool in_doubt)
 {
 	struct json_object *o = json_object_new_object();
 
 	if (!o)
 		return -ENOMEM;
-	json_object_object_add(o, "reason", format_text(res->why ? res->why : strerror(-res->error), FORMAT_TEXT_MAX));
-	json_object_object_add(o, "inDoubt", json_object_new_boolean(res->in_doubt));
+	json_object_object_add(o, "reason", format_text(why ? why : strerror(-error), FORMAT_TEXT_MAX));
+	json_object_object_add(o, "inDoubt", json_object_new_boolean(in_doubt));
 	return varlink_put_error(&s->out, DLOCK ".StoreUnavailable", o);
 }
 
@@ -83,7 +83,7 @@ static int value_put_answer(struct session *s, const struct query_value_result *
 		return answer_error(s, DLOCK ".StoreFull", NULL, NULL);
 	if (res->error == -EAGAIN && !res->in_doubt)
 		return value_conflict(s, res);
-	return value_unavailable(s, res);
+	return answer_unavailable(s, res->why, res->error, res->in_doubt);
 }
 
 static void on_value(void *ctx, const struct query_value_result *res)
@@ -107,6 +107,7 @@ static int value_begin(struct session *s, const struct query_value_call *call)
 
 	s->state = SESSION_ASKING;
 	s->asked = NULL;
+	s->lists = false;
 	s->put = call->op != QUERY_GET;
 	asked = s->source->value(s->source->arg, call, on_value, s, &r);
 	if (s->state != SESSION_ASKING)

@@ -55,3 +55,32 @@ void thing_key(const char *prefix, const char *space, const char *name, size_t l
 	assert(n > 0 && n <= STORE_KEY_MAX - 8); /* room for a worker's number */
 	(void)n;
 }
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool thing_name(const char *text, char ret[THING_NAME_MAX + 1])
+{
+	size_t at = 0;
+
+	for (; *text; text++) {
+		int high, low;
+
+		if (at == THING_NAME_MAX)
+			return false;
+		if (plain(*text)) {
+			ret[at++] = *text;
+			continue;
+		}
+		high = *text == '%' ? digit(text[1]) : -1;
+		low = high >= 0 ? digit(text[2]) : -1;
+		if (low < 0 || (high | low) == 0)
+			return false;
+		ret[at++] = (char)(high << 4 | low);
+		text += 2;
+	}
+	ret[at] = 0;
+	return at;
+}

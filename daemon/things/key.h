@@ -11,6 +11,7 @@
 #ifndef DLOCK_THINGS_KEY_H
 #define DLOCK_THINGS_KEY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "../store/store.h"
@@ -25,5 +26,8 @@
 
 /* space and name are valid ones (proto/name.h). */
 void thing_key(const char *prefix, const char *space, const char *name, size_t len, char ret[STORE_KEY_MAX + 1]);
+
+/* What stands behind the last slash of such a key. false: it is a hash, or none of ours; ret is of no use then. */
+bool thing_name(const char *text, char ret[THING_NAME_MAX + 1]);
 
 #endif

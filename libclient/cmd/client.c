@@ -294,7 +294,7 @@ int client_call(struct client *c, const char *method, struct json_object *parame
 	return r < 0 && r != -EPIPE ? say_broken(r) : 0;
 }
 
-int client_answer(struct client *c, struct json_object **ret, bool *ret_continues)
+static int answer_unless(struct client *c, const char *error, struct json_object **ret, bool *ret_continues)
 {
 	struct json_object *message, *parameters;
 	int r = client_receive(c, &message);
@@ -302,6 +302,11 @@ int client_answer(struct client *c, struct json_object **ret, bool *ret_continue
 	if (r <= 0)
 		return say_broken(r);
 	parameters = field(message, "parameters");
+	if (error && strcmp(field_text(message, "error"), error) == 0) {
+		json_object_put(message);
+		*ret = NULL;
+		return 0;
+	}
 	if (field(message, "error")) {
 		r = say_error(field_text(message, "error"), parameters);
 		json_object_put(message);
@@ -314,7 +319,12 @@ int client_answer(struct client *c, struct json_object **ret, bool *ret_continue
 	return 0;
 }
 
-int client_ask(const char *method, struct json_object *parameters, struct json_object **ret)
+int client_answer(struct client *c, struct json_object **ret, bool *ret_continues)
+{
+	return answer_unless(c, NULL, ret, ret_continues);
+}
+
+int client_ask_unless(const char *method, struct json_object *parameters, const char *error, struct json_object **ret)
 {
 	struct client c;
 	int r = client_open(&c);
@@ -324,9 +334,14 @@ int client_ask(const char *method, struct json_object *parameters, struct json_o
 	else
 		json_object_put(parameters);
 	if (r == 0)
-		r = client_answer(&c, ret, NULL);
+		r = answer_unless(&c, error, ret, NULL);
 	client_close(&c);
 	return r;
+}
+
+int client_ask(const char *method, struct json_object *parameters, struct json_object **ret)
+{
+	return client_ask_unless(method, parameters, NULL, ret);
 }
 
 struct json_object *field(struct json_object *o, const char *key)

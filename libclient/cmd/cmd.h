@@ -27,7 +27,7 @@ const char *kind_find(const char *text);
 /* What the commands that only look have in common (options.c). */
 struct options {
 	bool json;
-	bool names;              /* only where accept_names */
+	bool names, open;        /* only where accept_names */
 	const char *kind;        /* NULL: none given; only where accept_kind */
 	const char *operand;     /* NULL: none */
 };

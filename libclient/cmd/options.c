@@ -18,6 +18,7 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 	static const struct option known[] = {
 		{ "json", no_argument, NULL, 'j' },
 		{ "names", no_argument, NULL, 'n' },
+		{ "open", no_argument, NULL, 'o' },
 		{ "kind", required_argument, NULL, 'k' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
@@ -27,7 +28,7 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 
 	*ret = (struct options) { 0 };
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":jnk:h", known, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":jnok:h", known, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(usage->help, stdout);
 			*ret_exit = 0;
@@ -37,6 +38,8 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 			ret->json = true;
 		else if (c == 'n' && usage->accept_names)
 			ret->names = true;
+		else if (c == 'o' && usage->accept_names)
+			ret->open = true;
 		else if (c == 'k' && usage->accept_kind)
 			ret->kind = optarg;
 		else

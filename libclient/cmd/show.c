@@ -9,11 +9,13 @@
 #include "client.h"
 #include "cmd.h"
 #include "party.h"
+#include "stored.h"
 #include "table.h"
 
 static const char help[] =
 "Usage: dlock show [--json] [--kind KIND] NAME\n\n"
-"Shows one name: SPACE/NAME, or NAME in the space default.\n\n"
+"Shows one name: SPACE/NAME, or NAME in the space default. What nobody on this node has open is shown as it lies in the store: a\n"
+"latch, a free semaphore, a value.\n\n"
 "  -k, --kind KIND  lock, semaphore, barrier, election, latch, condition, id or 'free semaphore', where names of several\n"
 "                kinds are alike; or how it begins. A lock is shown before all others\n"
 "  -j, --json    as one JSON object\n"
@@ -72,6 +74,45 @@ static void show(struct json_object *name)
 	table_done(&t);
 }
 
+static void show_stored(struct json_object *stored)
+{
+	char *shown = clean(field_text(stored, "name"));
+
+	printf("%s%s/%s%s: %s, stored; open in no process of this node", colour_on(COLOUR_BOLD), field_text(stored, "space"), shown,
+	       colour_off(COLOUR_BOLD), field_text(stored, "kind"));
+	free(shown);
+	if (field(stored, "size"))
+		printf("; %lld bytes, version %lld", field_number(stored, "size"), field_number(stored, "version"));
+	else if (field(stored, "limit"))
+		printf("; %lld of %lld", field_number(stored, "count"), field_number(stored, "limit"));
+	else
+		printf("; value %lld", field_number(stored, "count"));
+	putchar('\n');
+}
+
+/* Nobody here has it open. */
+static int show_left(const struct options *o, const char *kind)
+{
+	struct json_object *stored;
+	int r = stored_find(o->operand, kind, &stored);
+
+	if (r != 0)
+		return r;
+	if (!stored) {
+		char *shown = clean(o->operand);
+
+		fprintf(stderr, "dlock: nobody on this node has a name '%s' open, and nothing that is called so lies in the store\n", shown);
+		free(shown);
+		return EX_NOINPUT;
+	}
+	if (o->json)
+		print_json(stored);
+	else
+		show_stored(stored);
+	json_object_put(stored);
+	return print_done();
+}
+
 int cmd_show(int argc, char **argv)
 {
 	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1, .accept_kind = true };
@@ -90,9 +131,11 @@ int cmd_show(int argc, char **argv)
 	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
 	if (kind)
 		json_object_object_add(parameters, "kind", json_object_new_string(kind));
-	r = client_ask("io.dlock.ShowName", parameters, &answer);
+	r = client_ask_unless("io.dlock.ShowName", parameters, "io.dlock.NoSuchName", &answer);
 	if (r != 0)
 		return r;
+	if (!answer)
+		return show_left(&o, kind);
 	if (o.json)
 		print_json(field(answer, "name"));
 	else

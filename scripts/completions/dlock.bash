@@ -8,12 +8,12 @@ _dlock_names() {
 		[[ $name == "$1"* ]] && COMPREPLY+=("$(printf '%q' "$name")")
 		# In the space default, the name alone will do.
 		[[ $name == default/* && ${name#default/} == "$1"* ]] && COMPREPLY+=("$(printf '%q' "${name#default/}")")
-	done < <(dlock ls --names 2>/dev/null | head -n 1000)
+	done < <(dlock ls --open --names 2>/dev/null | head -n 1000)
 }
 
 _dlock_spaces() {
 	local IFS=$'\n'
-	COMPREPLY=($(compgen -W "$(dlock ls --names 2>/dev/null | head -n 1000 | cut -d/ -f1 | sort -u)" -- "$1"))
+	COMPREPLY=($(compgen -W "$(dlock ls --open --names 2>/dev/null | head -n 1000 | cut -d/ -f1 | sort -u)" -- "$1"))
 }
 
 _dlock_run() {
@@ -54,7 +54,7 @@ _dlock() {
 	fi
 	case ${COMP_WORDS[1]}:$cur in
 	run:*) _dlock_run "$cur" ;;
-	ls:-*) COMPREPLY=($(compgen -W '--json --names --help' -- "$cur")) ;;
+	ls:-*) COMPREPLY=($(compgen -W '--json --names --open --help' -- "$cur")) ;;
 	get:-*) COMPREPLY=($(compgen -W '--json --help' -- "$cur")) ;;
 	put:-*) COMPREPLY=($(compgen -W '--if-version --json --help' -- "$cur")) ;;
 	rm:-*) COMPREPLY=($(compgen -W '--kind --force --if-version --json --help' -- "$cur")) ;;

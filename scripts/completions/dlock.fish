@@ -2,13 +2,13 @@
 # Completion of dlock(1) for fish. Names come from the daemon, where there is one; the first thousand.
 
 function __dlock_names
-    set -l names (dlock ls --names 2>/dev/null | head -n 1000)
+    set -l names (dlock ls --open --names 2>/dev/null | head -n 1000)
     printf '%s\n' $names
     printf '%s\n' $names | string replace --filter --regex '^default/' ''
 end
 
 function __dlock_spaces
-    dlock ls --names 2>/dev/null | head -n 1000 | cut -d/ -f1 | sort -u
+    dlock ls --open --names 2>/dev/null | head -n 1000 | cut -d/ -f1 | sort -u
 end
 
 # Still before the name of "dlock run"?
@@ -75,6 +75,7 @@ complete -c dlock -s h -l help -d help
 
 complete -c dlock -n '__fish_seen_subcommand_from status ls show watch doctor' -s j -l json -d 'JSON instead of a table'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -s n -l names -d 'names only'
+complete -c dlock -n '__fish_seen_subcommand_from ls' -s o -l open -d 'only what is open'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -a '(__dlock_spaces)'
 complete -c dlock -n '__fish_seen_subcommand_from show' -s k -l kind -x -a 'lock semaphore barrier election latch condition id' -d 'where names of several kinds are alike'
 complete -c dlock -n '__fish_seen_subcommand_from show watch' -a '(__dlock_names)'

@@ -95,13 +95,19 @@ ok $? 'the columns of ls are aligned'
 dl 0 ls --json && python3 -c "
 import json
 rows = [json.loads(line) for line in open('$out')]
-assert len(rows) == 15 and rows[9]['waiters'][3]['pid'] == 2003, rows"
+assert len(rows) == 15 + 72 and rows[15]['state'] == 'stored' and rows[15]['limit'] == 5 and rows[9]['waiters'][3]['pid'] == 2003, rows"
 ok $? 'ls --json prints one JSON object a line'
 dl 0 ls --names private && [ "$(cat "$out")" = "$(printf 'private/n000000%s\n' 12 13 14)" ]
 ok $? 'ls --names SPACE prints the names of a space'
 dl 66 ls absent && says "no space 'absent'" && dl 65 ls 'a b'
 ok $? 'ls of a space that is not there ends with EX_NOINPUT, of one that cannot be with EX_DATAERR'
 
+dl 0 ls --open --json && [ "$(wc -l <"$out")" = 15 ] && dl 0 ls && has '^default/left69  *stored  *latch ' && has '^default/known  *stored  *value ' &&
+	has '^default/%~0123  *stored  *free semaphore '
+ok $? 'ls shows what lies in the store, in pages; or not'
+dl 0 show left07 && has 'latch, stored; .*; 2 of 5' && dl 0 show default/known && has '5 bytes, version 5' && dl 66 show --kind lock left07 &&
+	dl 0 show --json left07 && json 'o["state"] == "stored" and o["version"] == 7' && dl 75 show lost && says 'nobody there'
+ok $? 'so does show'
 dl 0 show --kind loc n00000009 && dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service' &&
 	has ' >3.2 s  *backup.service' && has 'waits.* 0 ms ' && has 'waits.* 300 ms '
 ok $? 'show prints one name'
@@ -214,7 +220,7 @@ ok $? 'watch ends with EX_UNAVAILABLE when the daemon goes'
 # --- many names ---
 
 server_start 200000 0
-dl 0 ls --names && [ "$(wc -l <"$out")" = 200000 ]
+dl 0 ls --open --names && [ "$(wc -l <"$out")" = 200000 ]
 ok $? '200,000 names are listed'
 "$dlock" ls 2>"$err" | head -3 >"$out" && [ "$(wc -l <"$out")" = 3 ]
 ok $? 'ls ends when its reader has seen enough'

@@ -113,6 +113,53 @@ static void value_drop(void *arg, void *request)
 	f->done = NULL;
 }
 
+/* Of the space default 70 latches, from left00 on, the value "known", and a semaphore whose name is a hash. */
+static void *stored(void *arg, const struct query_stored_call *call, query_stored_fn done, void *ctx, int *ret_error)
+{
+	static char keys[70][16];
+	struct query_stored v[QUERY_STORED_MAX];
+	struct query_stored_result res = { .v = v };
+	struct fake *f = arg;
+	bool ours = strcmp(call->space, "default") == 0;
+
+	*ret_error = 0;
+	if (strcmp(call->kind, "latch") && strcmp(call->kind, "value") && strcmp(call->kind, "free semaphore")) {
+		*ret_error = -EINVAL;
+		return NULL;
+	}
+	if (call->name && strcmp(call->name, "slow") == 0) {
+		f->stored_done = done;
+		f->ctx = ctx;
+		return f;
+	}
+	if (call->name && strcmp(call->name, "lost") == 0)
+		res = (struct query_stored_result){ .error = -ETIMEDOUT, .why = "nobody there" };
+	for (unsigned i = 0; ours && i < 70 && strcmp(call->kind, "latch") == 0; i++) {
+		snprintf(keys[i], sizeof keys[i], "left%02u", i);
+		if ((call->name && strcmp(call->name, keys[i])) || (call->after && strcmp(keys[i], call->after) <= 0))
+			continue;
+		if (res.n == call->max) {
+			res.more = true;
+			break;
+		}
+		v[res.n++] = (struct query_stored){ .name = keys[i], .key = keys[i], .counts = true, .count = 2, .limit = 5, .version = 7 };
+	}
+	if (ours && strcmp(call->kind, "value") == 0 && (!call->name || strcmp(call->name, "known") == 0))
+		v[res.n++] = (struct query_stored){ .name = "known", .key = "known", .size = 5, .version = 5 };
+	if (ours && strcmp(call->kind, "free semaphore") == 0 && !call->name)
+		v[res.n++] = (struct query_stored){ .key = "%~0123", .counts = true, .count = 0, .version = 8 };
+	done(ctx, &res);
+	return NULL;
+}
+
+static void stored_drop(void *arg, void *request)
+{
+	struct fake *f = arg;
+
+	f->dropped += request == f;
+	f->stored_done = NULL;
+}
+
 void fake_answer(struct fake *f)
 {
 	query_value_fn done = f->done;
@@ -217,6 +264,6 @@ void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
 		.n_open = n_open, .n_private = n_private, .run_dir = "/run/dlock",
 		.source = { .arg = f, .node = node, .spaces = spaces, .links = links, .names = names,
 			    .show = show, .may_see = may_see, .members = members, .drain = drain, .leave = leave,
-			    .value = value, .value_drop = value_drop },
+			    .value = value, .value_drop = value_drop, .stored = stored, .stored_drop = stored_drop },
 	};
 }

@@ -26,6 +26,7 @@ struct fake {
 	bool alone, drains, left;
 	unsigned asked;                  /* names that names() has looked at */
 	size_t written;                  /* by the last Put */
+	query_stored_fn stored_done;
 	query_value_fn done;             /* of the value "slow", and what to call it with */
 	void *ctx;
 	unsigned dropped;

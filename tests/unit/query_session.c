@@ -814,12 +814,70 @@ static void values_may_come_late(void **state)
 	fake_answer(&t.fake);
 }
 
+#define STORED(kind, more) "{\"method\":\"io.dlock.ListStored\",\"parameters\":{\"space\":\"default\",\"kind\":\"" kind "\"" more "}}"
+
+static struct json_object *stored_at(struct talk *t, unsigned answer, size_t i)
+{
+	return json_object_array_get_idx(get(parameters(t, answer), "stored"), i);
+}
+
+static void what_is_stored_comes_in_pages(void **state)
+{
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	call(&t, STORED("latch", ""));
+	assert_int_equal(json_object_array_length(get(parameters(&t, 0), "stored")), 64);
+	assert_string_equal(text_of(stored_at(&t, 0, 63), "name"), "left63");
+	assert_int_equal(json_object_get_int64(get(stored_at(&t, 0, 0), "count")), 2);
+	assert_int_equal(json_object_get_int64(get(stored_at(&t, 0, 0), "limit")), 5);
+	assert_string_equal(text_of(parameters(&t, 0), "after"), "left63");
+	call(&t, STORED("latch", ",\"after\":\"left63\""));
+	assert_int_equal(json_object_array_length(get(parameters(&t, 0), "stored")), 6);
+	assert_null(get(parameters(&t, 0), "after"));
+	call(&t, STORED("latch", ",\"name\":\"left07\""));
+	assert_int_equal(json_object_array_length(get(parameters(&t, 0), "stored")), 1);
+	call(&t, STORED("free semaphore", ""));
+	assert_null(get(stored_at(&t, 0, 0), "name"));
+	assert_string_equal(text_of(stored_at(&t, 0, 0), "key"), "%~0123");
+	call(&t, STORED("value", ""));
+	assert_int_equal(json_object_get_int64(get(stored_at(&t, 0, 0), "size")), 5);
+	talk_end(&t);
+}
+
+static void what_is_stored_may_be_refused(void **state)
+{
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	call(&t, STORED("lock", ""));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "kind");
+	call(&t, STORED("a kind that is much longer than any", ""));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "kind");
+	call(&t, STORED("latch", ",\"name\":\"\""));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "name");
+	call(&t, STORED("latch", ",\"name\":\"lost\""));
+	assert_error(&t, "io.dlock.StoreUnavailable", "reason", "nobody there");
+	call(&t, "{\"method\":\"io.dlock.ListStored\",\"parameters\":{\"space\":\"private\",\"kind\":\"latch\"}}");
+	assert_error(&t, "io.dlock.PermissionDenied", "space", "private");
+	call(&t, STORED("latch", ",\"name\":\"slow\""));
+	assert_int_equal(t.n, 0);
+	assert_int_equal(t.s.state, SESSION_ASKING);
+	talk_end(&t);
+	assert_int_equal(t.fake.dropped, 1);
+	assert_null(t.fake.stored_done);
+}
+
 #define CASE(title, fn) { title, fn, NULL, NULL, NULL }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("GetStatus tells of node, spaces and links", status_is_told),
+		CASE("ListStored tells what lies in the store, in pages", what_is_stored_comes_in_pages),
+		CASE("ListStored is for those who may see it, and waits for the store", what_is_stored_may_be_refused),
 		CASE("GetStatus stays short with thousands of spaces", status_is_bounded),
 		CASE("ListMembers lists the members", members_are_listed),
 		CASE("only root and the daemon's user change the node", rulers_only),
