@@ -40,6 +40,11 @@ sem create /shown 0 && { "$tests/sem_tool" wait /shown & waiter=$!; }
 shows() { "$dlock" show shown >"$dir/out" 2>&1 && grep -q 'free semaphore, leased; open in 1 process of this node; value 0' "$dir/out" && grep -q '1 waits' "$dir/out"; }
 until_true 60 shows && sem post /shown && wait $waiter
 ok $? 'dlock show knows it, its value and who waits'
+"$dlock" put beside "a value" && until_true 60 eval '"$dlock" ls --open --names >"$dir/out"; ! grep -q shown "$dir/out"' &&
+	"$dlock" ls >"$dir/out" && grep -q '^default/shown  *stored  *free semaphore ' "$dir/out" &&
+	grep -q '^default/beside  *stored  *value ' "$dir/out" && "$dlock" show --kind free count | grep -q 'stored; .*; value 3$' &&
+	"$dlock" show beside | grep -q '; 7 bytes' && ! "$dlock" show absent 2>"$dir/out" && grep -q 'lies in the store' "$dir/out"
+ok $? 'dlock ls and show know what lies in the store and nobody has open'
 ! sem create /count 1 && says 'File exists' && sem unlink /count && ! sem value /count && says 'No such file or directory'
 ok $? 'it is there until it is unlinked'
 
