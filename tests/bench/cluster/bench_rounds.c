@@ -20,6 +20,7 @@
 #include "../../e2e/harness.h"
 #include "../bench.h"
 #include "../rounds.h"
+#include "bare.h"
 
 #define HOSTS   3
 #define TTL_MS  5000
@@ -157,17 +158,42 @@ static double us_trip(void *arg)
 	return (double)(shared->to - shared->from) / TRIPS / 1e3;
 }
 
+/* --- What of it is the machine's --- */
+
+static double us_bare(void *arg)
+{
+	(void)arg;
+	return bare_round(TRIPS, true);
+}
+
+static double us_bare_told(void *arg)
+{
+	(void)arg;
+	return bare_round(TRIPS, false);
+}
+
 int main(void)
 {
-	static const struct row row = { .key = "barrier-24", .what = "a barrier's round, 3 nodes, 8 processes each", .rival = "TCP there and back",
-					.unit = "us", .goal = 3.0 };
+	static const struct {
+		struct row row;
+		double (*dlock)(void *arg), (*rival)(void *arg);
+	} rows[] = {
+		{ { .key = "barrier-24", .what = "a barrier's round, 3 nodes, 8 processes each", .rival = "TCP there and back", .unit = "us", .goal = 3.0 },
+		  us_round, us_trip },
+		{ { .key = "barrier-24-bare", .what = "the same", .rival = "bare: futex, TCP, confirmed", .unit = "us" }, us_round, us_bare },
+		{ { .key = "barrier-24-least", .what = "bare, and nobody confirms", .rival = "TCP there and back", .unit = "us" }, us_bare_told, us_trip },
+	};
 
 	harness_begin(600);
 	bench_begin("rounds");
-	if (bench_wanted(row.key)) {
-		town_begin(HOSTS, TTL_MS);
-		shared = bench_shared(sizeof *shared);
-		bench_rounds(&row, ROUNDS, us_round, us_trip, NULL);
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+		if (!bench_wanted(rows[i].row.key))
+			continue;
+		if (!shared) {
+			town_begin(HOSTS, TTL_MS);
+			shared = bench_shared(sizeof *shared);
+		}
+		bench_rounds(&rows[i].row, ROUNDS, rows[i].dlock, rows[i].rival, NULL);
 	}
 	bench_end();
 	return 0;

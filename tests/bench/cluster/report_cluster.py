@@ -16,7 +16,7 @@ SECTIONS = [
     ('A lock that nobody else wants', 'pairs of taking and giving back a second: more is better',
      ['cached-1-redis', 'spread-1-redis', 'spread-1-etcd', 'fresh-1-redis', 'fresh-1-etcd', 'fresh-1-packets', 'fresh-16-redis', 'fresh-16-etcd', 'fresh-64-redis', 'fresh-64-etcd']),
     ('From node to node', 'less is better', ['handover-holder', 'handover-waiter', 'handover-third']),
-    ('A barrier over all nodes', 'less is better', ['barrier-24']),
+    ('A barrier over all nodes', 'less is better', ['barrier-24', 'barrier-24-bare', 'barrier-24-least']),
     ('Keeping 100,000 leases', 'less is better', ['keep-cpu', 'keep-packets']),
     ('A node is killed', 'less is better', ['failover', 'failover-master', 'failover-coordinator', 'failover-all']),
 ]
@@ -62,7 +62,10 @@ TAIL = '''
   TCP, a futex wake, between processes pinned alike. Median of 200 of each way a round.
   Where a third node masters, the holder's node hands it straight on to the next one (docs/LEASE.md).
 - `barrier-24`: a round of eight processes on each node, which go on at once to the next one; against 64 bytes by TCP from one host to another
-  and back, by two processes that sleep in between.
+  and back, by two processes that sleep in between. What of that is the machine's: `barrier-24-bare` is the same round beside one made by hand of
+  futexes and plain TCP between processes pinned alike (`bare.c`): the last of eight rings a relay, two trips to the first relay as the
+  protocol has, one futex call wakes the eight. `barrier-24-least` is that with one trip only, as nobody may do it who has to bear
+  deaths, beside one trip of two processes: what it takes to wake 24 processes on these processors, which no protocol spares.
 - `keep`: with 100,000 leases that one client has taken and given back, against the same daemons without them, for 10 s, in turn.
 - `failover`: SIGKILL to daemon and client at once, until a client of another node has the lock. The bound is TTL + 2d + o
   (docs/LEASE.md). `failover-all`: the killed node has used names of its own for so long that it mastered all 64 shards. `DLOCK_BENCH_FULL=1` makes it 100 runs of each.
