@@ -192,10 +192,18 @@ static int start(struct rig *r, bool fresh)
 	return shm_init(r->shm, r->loop, &r->config, &r->id, fresh, &ops);
 }
 
+void rig_sees(struct rig *r)
+{
+	r->sees = true;
+	r->shm->sights.n_recent = 0;
+}
+
 static int serve(struct rig *r)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 
+	if (!r->sees)
+		r->shm->sights.n_recent = SIGHTS_RECENT;
 	snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/dlockd.sock", r->rundir);
 	unlink(a.sun_path);
 	r->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -46,6 +46,7 @@ struct rig {
 	uint64_t yield_used;             /* as the last yield said */
 	bool yield_again, died;          /* what the last one said */
 	bool lost;                       /* grants say so */
+	bool sees;                       /* a look is due a tenth of a second after each open and grant (sight.h): else no timer is but what the test is about */
 	bool late;                       /* when another daemon begins, the session is over */
 	char events[4096];               /* what shm told, a line each: "what space/name" */
 };
@@ -65,6 +66,7 @@ void rig_dir_done(const char *dir);
 
 void rig_open(struct rig *r);                    /* a fresh session */
 void rig_open_sized(struct rig *r, const char *size);
+void rig_sees(struct rig *r);
 void rig_done(struct rig *r);
 void rig_stop(struct rig *r);                    /* the daemon ends, in good order or not; what it wrote stays */
 int rig_adopt(struct rig *r);                    /* another begins, in the same session */

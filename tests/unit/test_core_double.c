@@ -447,5 +447,6 @@ int main(void)
 		cmocka_unit_test(node_leaves),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("core_double", tests, NULL, NULL);
 }

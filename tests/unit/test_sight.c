@@ -92,6 +92,7 @@ struct scene {
 static void scene_open(struct scene *x)
 {
 	rig_open(&x->r);
+	rig_sees(&x->r);
 	x->s = rig_space(&x->r, "x");
 	x->a = rig_client(&x->r);
 	x->b = rig_client(&x->r);
