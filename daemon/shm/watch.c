@@ -126,6 +126,15 @@ static bool watch_closed(const struct space *s, uint32_t slot)
 	return lock_is_free(w) && !(w & (LOCK_L | LOCK_MODE)) && name_awaited(s, slot);
 }
 
+/* Y is another node's turn, and none has asked: a client has written it. Nobody could take the word, and no grant would come. */
+static void watch_mend(struct space *s, uint32_t slot)
+{
+	uint64_t *word = &seg_slot(s->base, slot)->word;
+
+	if ((LOCK_LOAD(word) & LOCK_Y) && !name_revoked(name_at(s, slot)))
+		FAULT_AROUND(__atomic_fetch_and(word, ~LOCK_Y, __ATOMIC_RELAXED));
+}
+
 /*
  * Before the slot is dropped it says so, and is looked at once more: see segment.h. By a whole look:
  * one may have gone to sleep, and another, stopped since, have taken W for nobody's and not woken all.
@@ -134,6 +143,7 @@ static bool watch_keep(struct space *s, struct watch_entry *e)
 {
 	uint64_t *word = &seg_slot(s->base, e->slot)->word;
 
+	watch_mend(s, e->slot);
 	if (!watch_closed(s, e->slot) && !lock_look(word)) {
 		FAULT_AROUND(seg_watched_set(s->base, e->slot, false));
 		FAULT_AROUND(seg_bit_clear(s->base, SEG_WATCH, e->slot));

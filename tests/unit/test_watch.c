@@ -255,6 +255,25 @@ static void wakes_again(void **state)
 	stage_done(&t);
 }
 
+/* As in a turn of another node, which none has asked for: whoever waits would wait for ever, and the daemon look. */
+static void turn_of_nobody(void **state)
+{
+	struct stage t;
+
+	(void)state;
+	stage_open(&t);
+	rig_watch(t.s, t.slot);
+	rig_turn(&t.r);
+	free_with_waiter(&t);
+	*rig_word(t.s, t.slot) = (*rig_word(t.s, t.slot) & ~LOCK_K) | LOCK_Y;
+	fake_loop_advance(t.r.loop, 100 * MS);
+	assert_true(rig_take(t.s, t.slot, &t.b));
+	fake_loop_advance(t.r.loop, 100 * MS);
+	assert_int_equal(t.s->n_watch, 0);
+	assert_int_equal(fake_loop_next_timer(t.r.loop), NSEC_NEVER);
+	stage_done(&t);
+}
+
 static void long_list(void **state)
 {
 	enum { N = 3000 };
@@ -419,6 +438,7 @@ int main(void)
 		STORY(dropped, "a slot on which nobody sleeps is dropped, and an empty list sets no timer"),
 		STORY(bit_without_name, "bits of slots without a name are nothing"),
 		STORY(wakes_again, "a wake-up that a stopped process owes is given"),
+		STORY(turn_of_nobody, "another node's turn that none has asked for is nobody's"),
 		STORY(long_list, "a long list is looked through in parts, all of it within 100 ms"),
 		STORY(flood_of_wants, "five thousand wants at once are met, a ration a millisecond"),
 		STORY(flood_of_rings, "who rings without end is heard once in a while, and nothing is lost"),
