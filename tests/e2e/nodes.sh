@@ -51,8 +51,10 @@ configure() {
 		"$2" "$host" $((base + $1)) "$host" $((base + 10)) "$3" >"$dir/$1/dlockd.conf"
 }
 
-# In sessions of their own: where what is stopped is in ours, the end of another process can bring us SIGHUP.
+# In sessions of their own: where what is stopped is in ours, the end of another process can bring us SIGHUP. Not before the former one
+# has ended: while it is being killed it has the directory.
 start() {
+	[ -z "${daemon[$1]:-}" ] || wait "${daemon[$1]}" 2>/dev/null
 	setsid "${DLOCKD:?}" --dir "$dir/$1" >>"$dir/$1/log" 2>&1 &
 	daemon[$1]=$!
 }
