@@ -12,10 +12,11 @@ bool elect_frozen(const struct sim *s)
 	return s->now >= SIM_STILL;
 }
 
+/* But for the last term that was told of here: it stays in the name's page when the lease goes, which a daemon that dies at that may find not gone. */
 void elect_forget(struct slot *sl)
 {
 	sl->observed = sl->told = false;
-	sl->told_term = sl->last_term = 0;
+	sl->told_term = 0;
 }
 
 static const struct client *leader_of(const struct node *n, unsigned name)
@@ -53,7 +54,7 @@ bool elect_tell(struct sim *s, struct node *n, unsigned name)
 		}
 		ev.proclaim.value = left_value(&sl->left, bytes);
 		sl->last_term = term;
-	} else {
+	} else if (sl->last_term < sl->range.first + sl->range.count) {
 		ev.proclaim.value.token = sl->last_term;
 	}
 	node_give(s, n, &ev);

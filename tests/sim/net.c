@@ -293,7 +293,9 @@ static void delivered(struct sim *s, struct event *e)
 		sim_event_free(s, e);
 		return;
 	}
-	if (c->broken && c->holds_back && s->faults && s->now < c->last[side(c, n)] + 5 * SEC && !newer_up(s, c, n)) {
+	/* Behind what is held back already, also when no more faults are to come: a stream has an order. */
+	if (c->late[side(c, n)] ||
+	    (c->broken && c->holds_back && s->faults && s->now < c->last[side(c, n)] + 5 * SEC && !newer_up(s, c, n))) {
 		s->counts->held_back++;
 		late_put(s, c, side(c, n), e);
 		return;
