@@ -204,6 +204,8 @@ void object_unused(struct space *s, uint32_t slot)
 	} else if (!o->unused) {
 		o->unused = true;
 		kind_of(o)->unused(o);
+	} else if (s->broken && kind_of(o)->broken) {
+		kind_of(o)->broken(o);
 	}
 }
 

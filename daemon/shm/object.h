@@ -51,6 +51,8 @@ struct object_kind {
 	void (*leave)(struct object *o, struct account *a, bool died);
 	/* Nobody has it open. object_end() when it may go, here or later; until then it may be opened again (check). */
 	void (*unused)(struct object *o);
+	/* It is unused, and something was to be done before it goes; then its space broke. NULL: that goes on without the space. */
+	void (*broken)(struct object *o);
 	/* After a restart: a client's note that the kind has made besides (`made`). false: it belongs to nothing. May be NULL. */
 	bool (*further)(struct object *o, uint32_t slot);
 	/* After a restart, twice: before the core starts, when all accounts have joined, those of the dead too (early) ... */

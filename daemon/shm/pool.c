@@ -691,5 +691,5 @@ static void done(struct object *o)
 
 const struct object_kind pool_kind = {
 	.size = sizeof(struct pool), .account_size = sizeof(struct account),
-	.make = make, .ring = ring, .leave = leave, .unused = unused, .recall = recall, .adopt = adopt, .lapse = lapse, .free = done,
+	.make = make, .ring = ring, .leave = leave, .unused = unused, .broken = unused, .recall = recall, .adopt = adopt, .lapse = lapse, .free = done,
 };
