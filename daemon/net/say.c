@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../hash.h"
 #include "net_int.h"
 
 #define RATION_SPAN (10 * NSEC_PER_SEC)
@@ -50,13 +51,6 @@ static bool ration(struct net *n, struct ration *r, unsigned max, const char *le
 	return true;
 }
 
-static uint64_t hash(uint64_t h, const char *bytes, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (uint8_t)bytes[i]) * UINT64_C(0x100000001b3);
-	return h;
-}
-
 /* That refusal, or the place of the one that is longest ago. */
 static struct refusal *refusal_find(struct net *n, uint64_t what)
 {
@@ -75,7 +69,7 @@ static struct refusal *refusal_find(struct net *n, uint64_t what)
 void net_say_refused(struct net *n, const char *from, const char *why)
 {
 	const char *port = strrchr(from, ':');
-	uint64_t what = hash(hash(UINT64_C(0xcbf29ce484222325), from, port ? (size_t)(port - from) : strlen(from)), why, strlen(why));
+	uint64_t what = fnv1a(fnv1a(FNV1A_START, from, port ? (size_t)(port - from) : strlen(from)), why, strlen(why));
 	struct refusal *f = refusal_find(n, what);
 	nsec_t now = loop_now(n->loop);
 

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "../core/map.h"
+#include "../hash.h"
 #include "../log.h"
 #include "../net/keys.h"
 #include "../net/net.h"
@@ -59,13 +60,7 @@ static struct core_cluster spans(nsec_t ttl)
 /* 0: alone. Two clusters that are called alike in two stores are told apart by the session's record, which one lacks. */
 static uint64_t where_of(const struct config *c)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-	if (!config_is_cluster(c))
-		return 0;
-	for (const char *p = c->cluster_name; *p; p++)
-		h = (h ^ (uint8_t)*p) * UINT64_C(0x100000001b3);
-	return h | 1;
+	return config_is_cluster(c) ? fnv1a(FNV1A_START, c->cluster_name, strlen(c->cluster_name)) | 1 : 0;
 }
 
 struct store_options cluster_store(const struct node *n)

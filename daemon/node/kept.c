@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../hash.h"
 #include "../log.h"
 #include "../things/things.h"
 #include "node.h"
@@ -143,9 +144,7 @@ void kept_want(struct kept *k)
 
 static uint64_t text_hash(uint64_t h, const char *p)
 {
-	for (p = p ? p : ""; *p; p++)
-		h = (h ^ (uint8_t)*p) * UINT64_C(0x100000001b3);
-	return (h ^ 0xff) * UINT64_C(0x100000001b3);
+	return fnv1a(p ? fnv1a(h, p, strlen(p)) : h, "\xff", 1);
 }
 
 static int place_of(struct kept *k)
@@ -159,7 +158,7 @@ static int place_of(struct kept *k)
 	memcpy(k->here.node, k->node->boot.node_id, 16);
 	memcpy(k->here.machine, here.machine_id, 16);
 	k->here.dir_ino = here.state_ino;
-	k->here.cluster = text_hash(text_hash(UINT64_C(0xcbf29ce484222325), c->cluster_name), c->text[CONFIG_STORE]);
+	k->here.cluster = text_hash(text_hash(FNV1A_START, c->cluster_name), c->text[CONFIG_STORE]);
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "../hash.h"
 #include "sem.h"
 #include "sigbus.h"
 #include "word.h"
@@ -92,11 +93,8 @@ static uint64_t key_of(const struct space *s, uint32_t slot, uint32_t client)
 static uint64_t hold_of(const struct space *s, uint32_t slot, uint64_t token)
 {
 	struct name_text t = name_text(s, slot);
-	uint64_t h = mix(s->generation, slot_kind(s, slot));
+	uint64_t h = mix(fnv1a(mix(s->generation, slot_kind(s, slot)), t.p, t.n), token);
 
-	for (size_t i = 0; i < t.n; i++)
-		h = (h ^ (uint8_t)t.p[i]) * UINT64_C(0x100000001b3);
-	h = mix(h, token);
 	return h ? h : 1;
 }
 
