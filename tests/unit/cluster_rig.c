@@ -438,6 +438,20 @@ void crig_kill(struct crig *r, unsigned node)
 	r->node[node].core = NULL;
 }
 
+void crig_restart(struct crig *r, unsigned node, void (*adopt)(struct crig *r, unsigned node))
+{
+	struct crig_node *n = &r->node[node];
+	struct core_event ev = { .kind = CORE_EV_START, .start = { .session = n->session, .incarnation = n->incarnation + 1,
+								    .cluster = &n->conf, .deadline = n->deadline } };
+
+	crig_kill(r, node);
+	n->wants_n = 0;
+	assert_int_equal(core_create(&n->mem, &n->core), 0);
+	adopt(r, node);
+	assert_int_equal(crig_give(r, node, &ev), 0);
+	crig_run(r, CRIG_SECOND);
+}
+
 void crig_init_placing(struct crig *r, unsigned n, core_nsec_t place)
 {
 	memset(r, 0, sizeof *r);

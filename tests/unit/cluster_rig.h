@@ -92,6 +92,9 @@ void crig_let_go(struct crig *r);
 /* The node dies. */
 void crig_kill(struct crig *r, unsigned node);
 
+/* ... and another begins, goes on with the session after adopt() has told it what the ledger has, and has a second for that. */
+void crig_restart(struct crig *r, unsigned node, void (*adopt)(struct crig *r, unsigned node));
+
 int crig_claim(struct crig *r, unsigned node, core_ref_t ref, const char *key);
 int crig_release(struct crig *r, unsigned node, core_ref_t ref);
 

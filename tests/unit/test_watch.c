@@ -239,15 +239,20 @@ static void bit_without_name(void **state)
 	stage_done(&t);
 }
 
+static void stage_open_free_with_waiter(struct stage *t)
+{
+	stage_open(t);
+	rig_watch(t->s, t->slot);
+	rig_turn(&t->r);
+	free_with_waiter(t);
+}
+
 static void wakes_again(void **state)
 {
 	struct stage t;
 
 	(void)state;
-	stage_open(&t);
-	rig_watch(t.s, t.slot);
-	rig_turn(&t.r);
-	free_with_waiter(&t);
+	stage_open_free_with_waiter(&t);
 	fake_loop_advance(t.r.loop, 10 * MS);
 	/* The heir does not sleep, in truth nobody does: the word is clean, and free for all. */
 	assert_int_equal(LOCK_LOAD(rig_word(t.s, t.slot)) & (LOCK_H | LOCK_S), 0);
@@ -261,10 +266,7 @@ static void turn_of_nobody(void **state)
 	struct stage t;
 
 	(void)state;
-	stage_open(&t);
-	rig_watch(t.s, t.slot);
-	rig_turn(&t.r);
-	free_with_waiter(&t);
+	stage_open_free_with_waiter(&t);
 	*rig_word(t.s, t.slot) = (*rig_word(t.s, t.slot) & ~LOCK_K) | LOCK_Y;
 	fake_loop_advance(t.r.loop, 100 * MS);
 	assert_true(rig_take(t.s, t.slot, &t.b));
