@@ -172,7 +172,7 @@ int act_try(struct stage *s, uint64_t i)
 
 int act_timed(struct stage *s, uint64_t ns)
 {
-	struct timespec t = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+	struct timespec t = as_timespec(ns);
 
 	return with_token(s, 0, dlock_clockwait(s->lock[0], CLOCK_MONOTONIC, &t));
 }

@@ -57,16 +57,9 @@ static int b_wait(struct stage *s, uint64_t unused)
 	return dlock_barrier_wait(bar);
 }
 
-static struct timespec in_ms(uint64_t ms)
-{
-	uint64_t at = now_ns() + ms * MS;
-
-	return (struct timespec){ (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
-}
-
 static int b_timed(struct stage *s, uint64_t ms)
 {
-	struct timespec t = in_ms(ms);
+	struct timespec t = abs_in_ms(ms);
 
 	(void)s;
 	return dlock_barrier_clockwait(bar, CLOCK_MONOTONIC, &t);

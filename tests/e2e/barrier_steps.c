@@ -59,8 +59,7 @@ static int b_wait(struct stage *s, uint64_t unused)
 
 static int b_timed(struct stage *s, uint64_t ms)
 {
-	uint64_t at = now_ns() + ms * MS;
-	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+	struct timespec t = abs_in_ms(ms);
 
 	(void)s;
 	return dlock_barrier_clockwait(bar, CLOCK_MONOTONIC, &t);

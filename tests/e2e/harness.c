@@ -223,9 +223,19 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+struct timespec as_timespec(uint64_t ns)
+{
+	return (struct timespec){ (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+}
+
+struct timespec abs_in_ms(uint64_t ms)
+{
+	return as_timespec(now_ns() + ms * MS);
+}
+
 void nap_ns(uint64_t ns)
 {
-	struct timespec t = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+	struct timespec t = as_timespec(ns);
 
 	while (nanosleep(&t, &t) < 0 && errno == EINTR)
 		;

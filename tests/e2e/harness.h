@@ -58,6 +58,8 @@ bool pace_took(struct pace *p, uint64_t took_ns, unsigned limit_ms);
 bool pace_is_quick(const struct pace *p);        /* nothing is no quick pace */
 
 uint64_t now_ns(void);                   /* CLOCK_MONOTONIC */
+struct timespec as_timespec(uint64_t ns);
+struct timespec abs_in_ms(uint64_t ms);  /* of CLOCK_MONOTONIC */
 void nap_ns(uint64_t ns);
 uint32_t random_below(uint32_t n);
 void end_with_parent(void);              /* in a fresh child */

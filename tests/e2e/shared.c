@@ -60,23 +60,16 @@ static uint64_t token(dlock_t *l)
 	return t;
 }
 
-static struct timespec in_ms(unsigned ms)
-{
-	uint64_t at = now_ns() + ms * MS;
-
-	return (struct timespec){ (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
-}
-
 static int wait_ms(dlock_t *l, unsigned ms)
 {
-	struct timespec t = in_ms(ms);
+	struct timespec t = abs_in_ms(ms);
 
 	return dlock_clockwait(l, CLOCK_MONOTONIC, &t);
 }
 
 static int wait_shared_ms(dlock_t *l, unsigned ms)
 {
-	struct timespec t = in_ms(ms);
+	struct timespec t = abs_in_ms(ms);
 
 	return dlock_clockwait_shared(l, CLOCK_MONOTONIC, &t);
 }

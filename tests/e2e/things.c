@@ -87,8 +87,7 @@ static int c_post(struct stage *s, uint64_t unused)
 /* Takes the lock, waits, and says whether it holds the lock after that; which it gives back. */
 static int c_wait(struct stage *s, uint64_t ms)
 {
-	uint64_t at = now_ns() + ms * MS;
-	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+	struct timespec t = abs_in_ms(ms);
 	int r = dlock_wait(mine.lock);
 
 	if (r && r != EOWNERDEAD)

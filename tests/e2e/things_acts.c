@@ -45,8 +45,7 @@ int l_count(struct stage *s, uint64_t n)
 
 int l_wait(struct stage *s, uint64_t ms)
 {
-	uint64_t at = now_ns() + ms * MS;
-	struct timespec t = { (time_t)(at / 1000000000u), (long)(at % 1000000000u) };
+	struct timespec t = abs_in_ms(ms);
 
 	(void)s;
 	return ms ? dlock_latch_clockwait(mine.latch, CLOCK_MONOTONIC, &t) : dlock_latch_wait(mine.latch);

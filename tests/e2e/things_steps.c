@@ -258,8 +258,7 @@ static void cond_waiter(struct step *s, long n)
 /* One who is stopped with the lock keeps it. */
 static int c_pass_soon(struct stage *s, uint64_t ms)
 {
-	const uint64_t until = now_ns() + ms * MS;
-	const struct timespec abs = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+	const struct timespec abs = abs_in_ms(ms);
 	int r = locked(dlock_clockwait(mine.lock, CLOCK_MONOTONIC, &abs));
 
 	(void)s;
