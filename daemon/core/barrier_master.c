@@ -302,6 +302,7 @@ bool barriers_ended(struct barriers *b, struct peer *p)
 	return true;
 }
 
+/* Of what it has not said anything there is nobody any more. */
 void barriers_synced(struct barriers *b, unsigned peer, unsigned shard)
 {
 	if (!b)
@@ -313,7 +314,12 @@ void barriers_synced(struct barriers *b, unsigned peer, unsigned shard)
 		struct barrier_claim *c = arrival_of(b, i);
 
 		next = c->peer_next;
-		if (names_at(&b->names, c->name)->shard == shard && c->conn != p->round)
-			arrival_drop(b, round_of(b, c->name), i);
+		if (names_at(&b->names, c->name)->shard != shard || c->conn == p->round)
+			continue;
+#ifndef CORE_BREAK_BARRIER_UNHEARD
+		if (c->state != CORE_BARRIER_IN)
+			c->enrolled = 0;         /* it was not in that round when its parties went, or it would say so */
+#endif
+		arrival_drop(b, round_of(b, c->name), i);
 	}
 }

@@ -333,6 +333,32 @@ static void gives_up(void **state)
 	crig_done(r);
 }
 
+/* Nobody can be in a round who is not there when its node has said all that it has: what it had been put into unheard is nobody's. */
+static void gave_up_unheard(void **state)
+{
+	(void)state;
+	struct crig *r = begin(4);
+
+	r->lose[MSG_ENROL] = 1u << 1;
+	arrives(r, 1, 1);
+	crig_run(r, 20 * MS);
+	crig_block(r, 0, 1, true);
+	withdraws(r, 1, 1);
+	all_told(1, 1, -ETIMEDOUT, 0);
+	arrives(r, 2, 2);                                /* after that it comes to the same round */
+	crig_run(r, 20 * MS);
+	assert_int_equal(ledger[2].state, CORE_BARRIER_IN);
+	r->lose[MSG_ENROL] = 0;
+	crig_block(r, 0, 1, false);
+	crig_run(r, 50 * MS);
+	all_told(2, 2, NONE, 0);
+	arrives(r, 3, 3);
+	arrives(r, 1, 4);
+	crig_run(r, 20 * MS);
+	all_told(2, 4, 0, 1);
+	crig_done(r);
+}
+
 static void verdict_came_first(void **state)
 {
 	(void)state;
@@ -974,6 +1000,7 @@ int main(void)
 		STORY(places_unheard, "who may be in the round unheard is waited for, and then nothing else comes of it"),
 		STORY(places_lost, "places that are lost with a daemon are nobody's; with a session they break the round"),
 		STORY(gives_up, "who has waited for long enough asks, and the round breaks for all; who is in none goes at once"),
+		STORY(gave_up_unheard, "who has given up before it heard that it was in breaks nothing for those who come later"),
 		STORY(verdict_came_first, "nobody goes before all have the verdict, and then it counts more than a time-out"),
 		STORY(answers_lost, "whichever word is lost with its connection, it is said again"),
 		STORY(node_ends, "a node that ends breaks the round for all, and the next one works"),
