@@ -431,18 +431,19 @@ static void node_leaves(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_and_out),
-		cmocka_unit_test(one_dies),
-		cmocka_unit_test(one_dies_entering),
-		cmocka_unit_test(node_ends),
-		cmocka_unit_test(node_ends_with_master),
-		cmocka_unit_test(master_ends),
-		cmocka_unit_test(master_ends_as_they_leave),
-		cmocka_unit_test(daemons_restart),
-		cmocka_unit_test(node_lapses),
-		cmocka_unit_test(reset_breaks),
-		cmocka_unit_test(node_leaves),
+#define STORY(name, title) { title, name, NULL, NULL, NULL }
+	static const struct CMUnitTest tests[] = {
+		STORY(in_and_out, "three enter, and leave when all of them are done; others wait until then"),
+		STORY(one_dies, "one dies inside: all the others hear that it broke, done or not, and others enter"),
+		STORY(one_dies_entering, "what one wanted before it was told that it is inside counts no more"),
+		STORY(node_ends, "a node ends inside, or about to be: the others hear that it broke"),
+		STORY(node_ends_with_master, "its master ends with it: the next one finds that they are too few"),
+		STORY(master_ends, "a master ends that has nobody inside: nobody notices, whoever has heard what"),
+		STORY(master_ends_as_they_leave, "it ends as they leave: all hear the same, whoever has heard it before"),
+		STORY(daemons_restart, "daemons are started anew, members' and the master's: nobody inside is forgotten"),
+		STORY(node_lapses, "who lapsed inside, or about to be, hears what the others heard"),
+		STORY(reset_breaks, "a reset breaks it for all who are inside"),
+		STORY(node_leaves, "so does a node that leaves for good with one inside"),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
