@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Barriers: parties that come with a vote, wait, lose patience, die; the daemon's rows for them; and their judge.
- *
- * The judge goes by what parties are told and by what ledgers say of who is in which round: of each round one
- * verdict; as many parties as there should be, or it did not pass; the AND of just their votes; one serial
- * party; and whoever has lost patience hears something, once faults have stopped.
- *
- * Of a paired barrier who has passed is inside for a while, then wants to leave. To the judge that is another arrival: as many leave
- * in one round as have entered in the one before, and they are the same; nobody is told that it has passed who was not done;
- * and who is done hears something, whoever else has died inside.
+ * Barriers: parties that come with a vote, wait, lose patience, die; and the daemon's rows for them. Of a paired barrier who has passed is
+ * inside for a while, then wants to leave. What they are told is rounds.c's to judge.
  *
  * What is drawn here is drawn from a generator of its own, so that seeds without barriers are what they were.
  */
@@ -46,146 +39,6 @@ static void party_after(struct sim *s, struct node *n, unsigned i, uint64_t span
 static bool of_this_life(const struct event *e)
 {
 	return e->node->party[e->a].generation == e->b;
-}
-
-/* --- The judge --- */
-
-struct judge_party *judge_party(struct sim *s, uint64_t id)
-{
-	return &s->arrivals[id - 1];
-}
-
-static struct judge_round *round_find(struct sim *s, unsigned barrier, uint64_t round)
-{
-	for (size_t i = s->rounds_n; i--;)
-		if (s->rounds[i].round == round && s->rounds[i].barrier == barrier)
-			return &s->rounds[i];
-	if (s->rounds_n == s->rounds_max) {
-		s->rounds_max = s->rounds_max ? 2 * s->rounds_max : 256;
-		s->rounds = realloc(s->rounds, s->rounds_max * sizeof *s->rounds);
-		if (!s->rounds)
-			abort();
-	}
-	s->rounds[s->rounds_n] = (struct judge_round){ .barrier = barrier, .round = round };
-	return &s->rounds[s->rounds_n++];
-}
-
-static void judge_verdict(struct sim *s, struct node *n, struct judge_party *p, const struct core_action *a)
-{
-	bool passed = !a->barrier.error;
-	struct judge_round *r = round_find(s, p->barrier, a->barrier.round);
-
-	if (passed && p->round != a->barrier.round)
-		sim_no(s, "barrier %u: a party of node %u passes in a round that it is not in", p->barrier, n->id);
-	if (r->known && (r->passed != passed || (passed && r->yes != a->barrier.yes)))
-		sim_no(s, "barrier %u: parties of one round are told different things", p->barrier);
-	r->known = true;
-	r->passed = passed;
-	r->yes = a->barrier.yes;
-	r->serials += a->barrier.serial;
-	p->told_of = a->barrier.round;
-	if (r->serials > 1)
-		sim_no(s, "barrier %u: a round has two serial parties", p->barrier);
-}
-
-static void judge_round_end(struct sim *s, const struct judge_round *r)
-{
-	unsigned passed = 0, unsure = 0;
-	uint32_t parties = 0;
-	bool yes = true, unsure_yes = true;
-
-	if (!r->passed || !r->round)
-		return;
-	for (uint64_t i = 0; i < s->arrivals_n; i++) {
-		const struct judge_party *p = &s->arrivals[i];
-		bool told = p->result == PARTY_PASSED && p->told_of == r->round;
-
-		if (p->barrier != r->barrier || (!told && p->round != r->round))
-			continue;
-		if (told) {
-			passed++;
-			yes &= p->yes;
-			parties = p->parties;
-		} else if (p->result == PARTY_PENDING || p->result == PARTY_LOST) {
-			unsure++;
-			unsure_yes &= p->yes;
-		}
-	}
-	s->counts->rounds_judged++;
-	if (passed > parties || passed + unsure < parties)
-		sim_no(s, "barrier %u: of %u parties %u have passed, and %u may have", r->barrier, parties, passed, unsure);
-	if (r->yes && !yes)
-		sim_no(s, "barrier %u: all have said yes, it says, but one has not", r->barrier);
-	if (!r->yes && yes && (unsure_yes || passed == parties))
-		sim_no(s, "barrier %u: somebody has said no, it says, but none has", r->barrier);
-	if (passed == parties && r->serials != 1)
-		sim_no(s, "barrier %u: a round has no serial party", r->barrier);
-}
-
-/* How long an answer may take once nothing goes wrong. */
-static uint64_t bound(const struct sim *s)
-{
-	return 4 * s->conf.ttl + 10 * s->conf.look + s->nodes * 100 * MSEC;
-}
-
-/* Is anybody inside, or has somebody just left? Then others wait, as many as they may be. */
-static bool occupied(const struct sim *s, unsigned barrier)
-{
-	if (!s->barrier[barrier].paired)
-		return false;
-	for (unsigned i = 0; i < s->nodes; i++)
-		for (unsigned k = 0; k < s->node[i].rows_n; k++)
-			if (s->node[i].row[k].barrier == barrier && s->node[i].row[k].leaves)
-				return true;
-	return s->now < s->barrier[barrier].left_at + SEC + bound(s);
-}
-
-/* Once all goes well nobody loses patience while as many as there should be have waited for a second. */
-static void together_look(struct sim *s, const struct party *of)
-{
-	uint32_t here = 0;
-
-	if (s->faults || sim_safety_only || s->now < s->healed_at + bound(s) || of->inside || occupied(s, of->barrier))
-		return;
-	for (unsigned i = 0; i < s->nodes; i++)
-		for (unsigned k = 0; s->node[i].host && k < PARTIES_MAX; k++) {
-			const struct party *p = &s->node[i].party[k];
-
-			here += p->id && !p->out_at && p->barrier == of->barrier && p->parties == of->parties && p->since + SEC < s->now;
-		}
-	s->counts->patience_judged++;
-	if (here >= of->parties)
-		sim_no(s, "barrier %u: %u parties of %u have waited together for a second", of->barrier, here, of->parties);
-}
-
-/* How long those inside take, at most, until they are done. */
-#define INSIDE_MAX SEC
-
-static void patience_look(struct sim *s, const struct node *n, uint64_t since)
-{
-	since = since > s->healed_at ? since : s->healed_at;
-	if (!sim_safety_only && s->now > since + bound(s))
-		sim_no(s, "a party of node %u has waited for an answer for %llu ms", n->id, (unsigned long long)((s->now - since) / MSEC));
-}
-
-static void party_look(struct sim *s, const struct node *n, const struct party *p)
-{
-	if (p->out_at)
-		patience_look(s, n, p->out_at);
-	if (p->done_at)
-		patience_look(s, n, p->done_at + INSIDE_MAX);
-}
-
-void judge_barriers_end(struct sim *s)
-{
-	for (unsigned i = 0; i < s->nodes; i++)
-		for (unsigned k = 0; k < PARTIES_MAX; k++)
-			if (s->node[i].host && s->node[i].party[k].id)
-				party_look(s, &s->node[i], &s->node[i].party[k]);
-	for (size_t i = 0; i < s->rounds_n; i++)
-		judge_round_end(s, &s->rounds[i]);
-	free(s->rounds);
-	free(s->arrivals);
 }
 
 /* --- The daemon's rows --- */
@@ -229,7 +82,7 @@ static void party_told(struct sim *s, struct node *n, uint64_t id)
 
 	if (!p)
 		return;
-	party_look(s, n, p);
+	judge_answered(s, n, p);
 	party_free(s, n, p, MSEC + draw(s, 300 * MSEC));
 }
 
@@ -265,17 +118,6 @@ static void rounds_note(struct sim *s, struct node *n, unsigned barrier, const s
 	}
 }
 
-static struct judge_party *arrival_make(struct sim *s)
-{
-	if (s->arrivals_n == s->arrivals_max) {
-		s->arrivals_max = s->arrivals_max ? 2 * s->arrivals_max : 256;
-		s->arrivals = realloc(s->arrivals, s->arrivals_max * sizeof *s->arrivals);
-		if (!s->arrivals)
-			abort();
-	}
-	return &s->arrivals[s->arrivals_n++];
-}
-
 static void done(struct sim *s, struct event *e)
 {
 	struct node *n = e->node;
@@ -292,34 +134,15 @@ static void done(struct sim *s, struct event *e)
 static void enters(struct sim *s, struct node *n, struct barrier_row *row, uint64_t round)
 {
 	struct party *p = party_of(n, row->id);
-	struct judge_party of = *judge_party(s, row->id);
 
 	row->out_told = row->done_told = false;
 	if (row->leaves)
 		return;
-	if (!s->barrier[row->barrier].paired)
-		sim_no(s, "barrier %u: a party is inside where nobody enters", row->barrier);
-	judge_party(s, row->id)->result = PARTY_PASSED;
-	*arrival_make(s) = (struct judge_party){ .barrier = of.barrier, .parties = of.parties, .yes = true, .entered = round };
-	row->leaves = s->arrivals_n;
-	s->counts->entered++;
+	row->leaves = judge_entered(s, n, row->id, round);
 	if (p) {
 		p->inside = true;
 		party_after(s, n, (unsigned)(p - n->party), draw(s, INSIDE_MAX), done);
 	}
-}
-
-/* Who leaves has entered in the round before, and was done; and it has left a barrier that others may enter now. */
-static void judge_leave(struct sim *s, struct node *n, const struct barrier_row *row, const struct core_action *a)
-{
-	const struct party *p = party_of(n, row->id);
-
-	s->barrier[row->barrier].left_at = s->now;
-	s->counts->broken_inside += a->barrier.error == -EPIPE;
-	if (a->barrier.round && a->barrier.round != judge_party(s, row->leaves)->entered + 1)
-		sim_no(s, "barrier %u: a party that is inside is told of another round", row->barrier);
-	if (!a->barrier.error && (!row->done_told || (p && !p->done_at)))
-		sim_no(s, "barrier %u: a party of node %u has left, which was not done inside", row->barrier, n->id);
 }
 
 static void act_verdict(struct sim *s, struct node *n, const struct core_action *a)
@@ -336,7 +159,7 @@ static void act_verdict(struct sim *s, struct node *n, const struct core_action 
 	}
 	struct judge_party *p = row_judged(s, row);
 	if (row->leaves)
-		judge_leave(s, n, row, a);
+		judge_leave(s, n, p, a);
 	s->counts->serials += a->barrier.serial;
 	switch (a->barrier.error) {
 	case 0:
@@ -371,6 +194,16 @@ static void act_verdict(struct sim *s, struct node *n, const struct core_action 
 	party_told(s, n, id);
 }
 
+/* Until then it may have broken a round. */
+static void reset_over(struct sim *s, struct node *n, unsigned barrier, uint64_t when)
+{
+	if (!(n->resets & 1u << barrier))
+		return;
+	n->resets &= ~(1u << barrier);
+	if (when > s->barrier[barrier].reset_at)
+		s->barrier[barrier].reset_at = when;
+}
+
 void barrier_act(struct sim *s, struct node *n, const struct core_action *a)
 {
 	unsigned barrier = a->barrier.ref;
@@ -390,6 +223,7 @@ void barrier_act(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_RESET_DONE:
 		s->counts->resets++;
+		reset_over(s, n, barrier, s->now);
 		return;
 	default:
 		return;
@@ -414,6 +248,7 @@ void barriers_adopt(struct sim *s, struct node *n, bool ledger)
 	if (!ledger)
 		rows_lose(s, n);
 	for (unsigned i = 0; i < s->barriers; i++) {
+		reset_over(s, n, i, s->now + s->conf.ttl);       /* the daemon that wanted it is no more, and a master may have heard of it */
 		if (!n->barrier[i].parties)
 			continue;
 		struct core_event ev = event_of(s, CORE_EV_ADOPT_BARRIER, i);
@@ -475,6 +310,7 @@ static bool withdraw(struct sim *s, struct node *n, struct barrier_row *row)
 	if (row->out_told || (p && !p->out_at))
 		return false;
 	row->out_told = true;
+	row_judged(s, row)->out = s->now;
 	ev.barrier.party = row->id;
 	s->counts->withdrawals++;
 	node_give(s, n, &ev);
@@ -489,7 +325,7 @@ static bool depart(struct sim *s, struct node *n, struct barrier_row *row)
 
 	if (row->done_told || !row->leaves || !p || !p->done_at)
 		return false;
-	row->done_told = true;
+	row->done_told = row_judged(s, row)->done = true;
 	ev.barrier.party = row->id;
 	s->counts->departs++;
 	node_give(s, n, &ev);
@@ -534,11 +370,22 @@ static void give_up(struct sim *s, struct event *e)
 	struct party *p = &n->party[e->a];
 
 	if (of_this_life(e) && p->id && !p->out_at) {
-		together_look(s, p);
+		judge_impatient(s, p);
 		p->out_at = s->now;
 		parties_pump(s, n);
 	}
 	sim_event_free(s, e);
+}
+
+/* A connection breaks, and with it what it would have been told: some that have just come are gone before there is another. */
+void parties_startle(struct sim *s, struct node *n)
+{
+	for (unsigned i = 0; i < PARTIES_MAX; i++) {
+		const struct party *p = &n->party[i];
+
+		if (s->faults && p->id && !p->inside && s->now < p->since + 100 * MSEC && chance(s, 30))
+			party_after(s, n, i, draw(s, 40 * MSEC), give_up);
+	}
 }
 
 static void dies(struct sim *s, struct event *e)
@@ -561,6 +408,7 @@ static void reset(struct sim *s, struct node *n, unsigned barrier)
 	struct core_event ev = event_of(s, chance(s, 70) ? CORE_EV_RESET : CORE_EV_CLOSE, barrier);
 
 	if (node_ready(s, n)) {
+		n->resets |= ev.kind == CORE_EV_RESET ? 1u << barrier : 0;
 		node_give(s, n, &ev);
 		s->counts->barriers_closed += ev.kind == CORE_EV_CLOSE && n->core && !n->result;
 		if (n->core && !n->result && ev.kind == CORE_EV_CLOSE)
@@ -571,15 +419,13 @@ static void reset(struct sim *s, struct node *n, unsigned barrier)
 static void come(struct sim *s, struct node *n, struct party *p)
 {
 	unsigned i = (unsigned)(p - n->party);
-	struct judge_party *judged = arrival_make(s);
 
-	p->id = s->arrivals_n;
 	p->since = s->now;
 	p->barrier = (unsigned)draw(s, s->barriers);
 	p->parties = s->barrier[p->barrier].parties + (chance(s, 1) && s->faults);
 	p->yes = chance(s, 90);
 	p->generation++;
-	*judged = (struct judge_party){ .barrier = p->barrier, .parties = p->parties, .yes = p->yes };
+	p->id = judge_arrival(s, &(struct judge_party){ .barrier = p->barrier, .parties = p->parties, .yes = p->yes });
 	s->counts->arrivals++;
 	party_after(s, n, i, chance(s, 10) ? draw(s, 300 * MSEC) : 300 * MSEC + draw(s, 4 * SEC), give_up);
 	if (chance(s, 4) && s->faults)

@@ -255,6 +255,7 @@ void net_break(struct sim *s, struct conn *c)
 		struct event *e = sim_after(s, at > c->last[i] ? span : c->last[i] - s->now, link_event, c->end[i], c->number, CORE_EV_LINK_DOWN);
 
 		e->generation = c->generation[i];
+		parties_startle(s, c->end[i]);
 	}
 }
 

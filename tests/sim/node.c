@@ -242,6 +242,7 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		return;
 	case CORE_ACT_LAPSED:
 		s->counts->lapses++;
+		n->ended_at = s->now;
 		slots_lapsed(s, n);
 		n->deadline = 0;
 		memset(n->ledger, 0, sizeof n->ledger);
@@ -508,6 +509,8 @@ static void daemon_end(struct sim *s, struct node *n, bool adopted, uint64_t spa
 	n->core = NULL;
 	n->generation++;
 	n->last_disturbed = s->now;
+	if (!adopted)
+		n->ended_at = s->now;
 	n->loss_due = 0;
 	n->wants_n = 0;
 	n->depth = 0;
@@ -554,6 +557,7 @@ void node_host_crash(struct sim *s, struct node *n, uint64_t span)
 		node_crash(s, n);
 	n->generation++;
 	n->host = false;
+	n->ended_at = s->now;
 	slots_lapsed(s, n);
 	n->deadline = 0;
 	memset(n->ledger, 0, sizeof n->ledger);

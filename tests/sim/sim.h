@@ -24,6 +24,7 @@
 #define CLIENTS_MAX 3            /* a node's */
 #define BARRIERS_MAX 2
 #define PARTIES_MAX 3            /* a node's */
+#define INSIDE_MAX SEC           /* how long those inside take, at most, until they are done */
 #define ROWS_MAX 64
 #define MSEC 1000000ull
 #define SEC (1000 * MSEC)
@@ -60,7 +61,7 @@ enum run_kind {
 	X(passed_on) X(passed_late) X(resizes) X(resized) X(shrunk_below) X(values_published) X(values_read) X(values_lost) X(owner_deaths) X(deaths_told)                \
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
-	X(entered) X(departs) X(broken_inside) X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(patience_judged) \
+	X(entered) X(departs) X(broken_inside) X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(breaks_judged) X(leaves_judged) X(patience_judged) \
 	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged) X(delays)
 
 #define RELEASE_STEP (250 * MSEC)
@@ -171,6 +172,9 @@ struct judge_party {
 	uint64_t round;                  /* in which it is, as its ledger last said; 0: in none */
 	uint64_t told_of;                /* whose verdict it was told */
 	uint64_t entered;                /* 0, or the round by which it came in, of which this is the other half */
+	uint64_t came;
+	uint64_t out;                    /* since when its daemon knows that it wants out, or is dead; 0: it does not */
+	bool done;                       /* its daemon knows that it is done inside */
 };
 
 struct judge_round {
@@ -229,6 +233,8 @@ struct node {
 	struct barrier_row row[ROWS_MAX];
 	unsigned rows_n;
 	struct core_barrier barrier[BARRIERS_MAX]; /* the ledger's */
+	unsigned resets;                 /* a bit for each barrier: it wants it reset, and has not heard that it is */
+	uint64_t ended_at;               /* a session of its did, or was about to; 0: none */
 	int result;                      /* of the last step */
 	uint64_t wants[NODES_MAX * 4];   /* sessions to keep links to */
 	unsigned wants_n;
@@ -310,6 +316,7 @@ struct sim {
 		uint32_t parties;
 		bool paired;             /* every second round is to leave by */
 		uint64_t left_at;        /* when anybody was told to leave last */
+		uint64_t reset_at;       /* when the last reset was over */
 	} barrier[BARRIERS_MAX];
 	struct judge_party *arrivals;    /* by id - 1 */
 	uint64_t arrivals_n, arrivals_max;
@@ -434,6 +441,16 @@ void barrier_act(struct sim *s, struct node *n, const struct core_action *a);
 void parties_start(struct sim *s, struct node *n);
 void parties_kill(struct sim *s, struct node *n);
 void parties_pump(struct sim *s, struct node *n);
+void parties_startle(struct sim *s, struct node *n);
+
+/* rounds.c */
+struct judge_party *judge_party(struct sim *s, uint64_t id);
+uint64_t judge_arrival(struct sim *s, const struct judge_party *p);      /* its id */
+void judge_verdict(struct sim *s, const struct node *n, struct judge_party *p, const struct core_action *a);
+uint64_t judge_entered(struct sim *s, const struct node *n, uint64_t id, uint64_t round);        /* its id inside */
+void judge_leave(struct sim *s, const struct node *n, const struct judge_party *p, const struct core_action *a);
+void judge_impatient(struct sim *s, const struct party *of);     /* it is about to give up */
+void judge_answered(struct sim *s, const struct node *n, const struct party *p);
 void judge_barriers_end(struct sim *s);
 
 /* outside.c */
