@@ -25,9 +25,13 @@ fi
 
 links() { cut -d: -f1 /proc/net/dev | sort; }
 gone() {         # what a run has made, by what it printed
-	local dir
+	local dir i
 	dir=$(sed -n 's|.*dlockd --dir \(.*\)/HOST,.*|\1|p' "$TMPDIR/out")
-	[ -n "$dir" ] && [ ! -e "$dir" ] && ! pgrep -f -- "$dir" >/dev/null && [ "$(links)" = "$before" ] &&
+	for ((i = 0; i < 5000; i++)); do         # who is killed with SIGKILL may still be on the way out
+		pgrep -f -- "$dir" >/dev/null || break
+		sleep 0.02
+	done
+	[ $i -lt 5000 ] && [ -n "$dir" ] && [ ! -e "$dir" ] && [ "$(links)" = "$before" ] &&
 		[ -z "$(find "$TMPDIR" -mindepth 1 ! -name out)" ]
 }
 before=$(links)
