@@ -96,6 +96,13 @@ write_pg() { sql "BEGIN; SELECT dlock_admit('default/x', $1); INSERT INTO work V
 
 # A transaction is at its pg_sleep(), with all before that done.
 sleeping() { test "$(sql "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")" -gt 0; }
+
+# In a transaction: until another waits for what this one has locked, for a minute at most.
+until_waited_for="DO \$\$ BEGIN FOR i IN 1..600 LOOP
+	PERFORM pg_stat_clear_snapshot();
+	EXIT WHEN EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock');
+	PERFORM pg_sleep(0.1);
+END LOOP; END \$\$;"
 wait_sleeping() {
 	for _ in $(seq 600); do
 		if sleeping; then return 0; fi
@@ -106,7 +113,7 @@ wait_sleeping() {
 
 # An older holder's transaction is under way with the token that was the highest; a newer one waits for its end.
 pg_in_order() {
-	write_pg 10 slow 'SELECT pg_sleep(3);' &
+	write_pg 10 slow "$until_waited_for" &
 	wait_sleeping || return 1
 	write_pg 11 quick
 	wait $!
@@ -125,7 +132,7 @@ pg_side_by_side() {
 
 # The older one comes while the newer one has not committed yet: it waits, and is refused.
 pg_refused_after() {
-	write_pg 31 newer 'SELECT pg_sleep(3);' &
+	write_pg 31 newer "$until_waited_for" &
 	wait_sleeping || return 1
 	refused 'stale token' write_pg 30 older
 	wait $!
@@ -133,7 +140,7 @@ pg_refused_after() {
 
 # The newer one rolls back: then the older one is the newest that has written.
 pg_rolled_back() {
-	sql "BEGIN; SELECT dlock_admit('default/x', 41); SELECT pg_sleep(3); ROLLBACK;" &
+	sql "BEGIN; SELECT dlock_admit('default/x', 41); $until_waited_for ROLLBACK;" &
 	wait_sleeping || return 1
 	write_pg 40 still
 	wait $!
