@@ -45,9 +45,9 @@ static pid_t start(const char *life, bool closes)
 	pid_t pid = fork();
 	int log;
 
+	setpgid(pid, 0);                 /* whichever of the two is first: the group can be killed from here on */
 	if (pid != 0)
 		return pid;
-	setpgid(0, 0);
 	signal(SIGPIPE, SIG_DFL);
 	log = open(errors, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 	dup2(log, STDERR_FILENO);
