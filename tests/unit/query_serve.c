@@ -17,19 +17,19 @@ struct server {
 	unsigned events_a_signal;
 };
 
+/* Once it is there, somebody listens. */
 int serve_listen(const char *path)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd;
 
-	if (strlen(path) >= sizeof(a.sun_path))
+	if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s.new", path) >= sizeof(a.sun_path))
 		return -ENAMETOOLONG;
-	strcpy(a.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	unlink(path);
-	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 512) < 0) {
+	unlink(a.sun_path);
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 512) < 0 || rename(a.sun_path, path) < 0) {
 		close(fd);
 		return -errno;
 	}
