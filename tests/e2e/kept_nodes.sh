@@ -7,7 +7,7 @@
 # A machine that is started anew has another boot id (a file mounted over it, for the daemon alone) and an empty run directory.
 
 . "${srctree:?}/tests/e2e/nodes.sh"
-ttl=6 tool=${O:?}/tests/e2e/thing_tool state=$dir/1/state/ids
+ttl=6 tool=${O:?}/tests/e2e/thing_tool
 
 use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 100 "$tool" "${@:2}"; }
 all_there() { there "$1" 2; }
@@ -24,21 +24,8 @@ boots_anew() {   # boots_anew NODE
 	until_true 100 test -S "$dir/$1/run/dlockd.sock"
 }
 
-# of_file FIELD: of the one number in the file, as id_kept.c writes it; milliseconds since ids begin. 0: there is none.
-of_file() {
-	python3 - "$state" "$1" <<'EOF'
-import struct, sys
-try:
-    text = open(sys.argv[1], 'rb').read()
-    _, worker, _, ceiling, next_ms = struct.unpack_from('<HHQQQ', text, 84)
-except (OSError, struct.error):
-    worker = ceiling = next_ms = 0
-print({'worker': worker, 'ceiling': ceiling, 'next': next_ms}[sys.argv[2]])
-EOF
-}
-now_ms() { echo $(($(us) / 1000 - 1704067200000)); }
 # reserved FILE: takes some, until there is a ceiling that is far ahead.
-reserved() { use 1 ids kept 10 >>"$dir/$1" && [ "$(of_file ceiling)" -gt $(($(now_ms) + 600000)) ]; }
+reserved() { use 1 ids kept 10 >>"$dir/$1" && reserved_for_long 1 kept; }
 # take NODE FILE: again where ids are ahead of the clock: each new boot begins some seconds above the one before.
 take() { use "$1" ids kept 20000 >>"$dir/$2" 2>/dev/null; }
 # rises FILE...: each id above the one before; of one number, so none comes twice.
@@ -62,7 +49,7 @@ DLOCK_RUN_DIR=$dir/1/run "$tool" ids kept 1000000000 >"$dir/hung" 2>/dev/null &
 taker=$!
 until_true 100 test -e "$dir/hangs.met" && until_true 100 eval "! kill -0 $taker 2>/dev/null"
 ok $? "the disk hangs while the store is away: then there are no ids any more"
-next=$(of_file next)
+next=$(of_ids 1 kept next)
 last=$(($(last_of "$dir/hung" 1) >> 22))
 [ "$last" -lt "$next" ] && rises "$dir/before" "$dir/hung"
 ok $? "... and none was given out that is not in the file that is there"

@@ -112,4 +112,24 @@ caught_up() {
 	done
 	return 1
 }
+# of_ids NODE NAME FIELD: of its worker number, from the file in the state directory, as id_kept.c writes it; milliseconds since ids begin.
+# 0: there is none.
+of_ids() {
+	python3 - "$dir/$1/state/ids" "/$2/" "$3" <<'EOF'
+import struct, sys
+found = {'worker': 0, 'ceiling': 0, 'next': 0}
+try:
+    text, at = open(sys.argv[1], 'rb').read(), 84
+    while at + 32 <= len(text):
+        size, worker, _, ceiling, next_ms = struct.unpack_from('<HHQQQ', text, at)
+        if sys.argv[2].encode() in text[at + 28:at + 28 + size]:
+            found = {'worker': worker, 'ceiling': ceiling, 'next': next_ms}
+        at += 28 + size
+except OSError:
+    pass
+print(found[sys.argv[3]])
+EOF
+}
+reserved_for_long() { [ "$(of_ids "$1" "$2" ceiling)" -gt $(($(us) / 1000 - 1704067200000 + 600000)) ]; }
+
 said() { grep -qs "$2" "$dir/$1/log"; }
