@@ -73,7 +73,7 @@ is_said() { [ "$(cat "$dir/said.$1")" = "$2" ]; }
 has_said() { until_true 60 is_said "$1" "$2"; }
 says 1 s && says 2 s && has_said 1 's0 ' && has_said 2 's0 '
 says 1 u
-sleep 1
+until_true 60 wait_there 1 up 1 && sleep 0.3 && caught_up 1 up
 says 2 u
 has_said 2 "s0 u35 " && is_said 1 's0 '
 ok $? 'of two nodes that upgrade the second is told so'
