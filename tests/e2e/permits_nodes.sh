@@ -64,7 +64,7 @@ kill "${pid[@]}" 2>/dev/null
 
 at() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 200 "$tests/sem_tool" "${@:2}" >>"$dir/out"; }
 on 2 run -n warm true && on 3 run -n warm true
-puts() { for i in $(seq 20); do on 3 put measure "$i" >/dev/null || return 1; done; }
+puts() { for i in $(seq 20); do until_true 100 on 3 put measure "$i" >/dev/null || return 1; done; }
 # Twenty posts there, for who waits on two nodes, and twenty back, against twenty writes to the store by a command each.
 travels() {
 	local from written travelled
