@@ -93,7 +93,7 @@ held() { on "$1" show job 2>/dev/null | grep -q 'semaphore, held'; }
 until_true 60 held 2 && until_true 60 held 3 && ! on 3 run -n --sem 2 job true && ! on 2 run -n --sem 2 job true
 ok $? 'permits that belong to somebody: two nodes have one each, and no third is to be had'
 on 3 run -n --sem 3 job true 2>/dev/null
-[ $? = 65 ] && on 2 run -n --sem 3 other true && on 3 run -n --sem 2 other true
+[ $? = 65 ] && on 2 run -w 60 --sem 3 other true && on 3 run -w 60 --sem 2 other true
 ok $? 'another number is refused while anybody has it open, and not after that'
 kill $one
 until_true 60 on 3 run -n --sem 2 job true && { kill $two; wait $one $two 2>/dev/null; true; }

@@ -39,7 +39,7 @@ run() {
 says() { grep -q -- "$1" "$err"; }
 has() { grep -q -- "$1" "$out"; }
 ms() { local t=${EPOCHREALTIME/[.,]/}; echo $((t / 1000)); }
-free() { "$dlock" run -n "$1" true; }
+free() { "$dlock" run -n "$1" true; }                 # busy, too, where the daemon says nothing for a second
 freed() { until_true free "$1" 2>/dev/null; }          # after a death, of which the daemon has to hear first
 running() { local s; s=$(ps -o stat= -p "$1") && [[ $s != Z* ]]; }
 
@@ -141,7 +141,7 @@ begin=$(ms)
 run 4 d -c '(trap "" TERM HUP; setsid sleep 0.5 <&- >&- 2>&- &) ; exit 4' && [ $(($(ms) - begin)) -ge 450 ]
 ok $? 'the run lasts until the last descendant in the background has gone, and ends as the command did'
 begin=$(ms)
-run 0 -o d -c 'setsid sleep 300 & echo $!' && [ $(($(ms) - begin)) -lt 100000 ] && left=$(cat "$out") && free d && running "$left"
+run 0 -o d -c 'setsid sleep 300 & echo $!' && [ $(($(ms) - begin)) -lt 100000 ] && left=$(cat "$out") && freed d && running "$left"
 ok $? '-o: the hold is over with the command, and what it left behind lives on'
 kill "${left:-0}" 2>/dev/null
 run 0 d -c 'ls -l /proc/$$/fd' && has anchor && run 0 -o d -c 'ls -l /proc/$$/fd' && ! has anchor

@@ -300,6 +300,8 @@ static void a_try_asks_the_daemon_but_not_for_ever(void **state)
 	dlock_attr_destroy(a);
 	dlock_attr_destroy(NULL);
 	FAKE_SET(&fake, range, 5);
+	ok(dlock_wait(l));
+	ok(dlock_post(l));
 	ok(dlock_trywait(l));
 	ok(dlock_post(l));
 	ok(dlock_close(l));

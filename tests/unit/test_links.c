@@ -365,7 +365,7 @@ static void expect_same_as_fresh(struct bench *b)
 	static struct listing mine, fresh;
 	bool same = false;
 
-	for (int turn = 0; turn < 50 && !same; turn++) {
+	for (int turn = 0; turn < 3000 && !same; turn++) {     /* a minute */
 		struct links *links;
 
 		take_in(b);
