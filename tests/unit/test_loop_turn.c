@@ -513,7 +513,9 @@ static void drain(void *arg, uint32_t revents)
 	uint64_t value;
 
 	(void)revents;
-	assert_int_equal(read(b->bell, &value, sizeof(value)), sizeof(value));
+	/* Two rings may be two events, and the first finds both: who rang first may have been off his processor until the second. */
+	if (read(b->bell, &value, sizeof(value)) < 0)
+		assert_int_equal(errno, EAGAIN);
 }
 
 static void what_comes_by_memory_is_never_overheard(void **state)
