@@ -88,7 +88,8 @@ static void make_certificates(const char *dir)
 
 static void exec_member(struct etcd_rig *r, int i)
 {
-	const char *s = r->flags & RIG_TLS ? "s" : "";
+	bool quick = r->n == 1 || r->flags & RIG_QUICK;
+	const char *s = r->flags & RIG_TLS ? "s" : "", *beat = quick ? "50" : "500", *election = quick ? "500" : "5000";
 	char name[8], data[120], client[80], peer[80], all[300] = "", tls[3][160], log[120];
 	char *argv[40] = { ETCD }, **a = argv + 1;
 	int fd;
@@ -104,7 +105,7 @@ static void exec_member(struct etcd_rig *r, int i)
 	const char *const given[] = {
 		"--name", name, "--data-dir", data, "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
-		"--heartbeat-interval", "50", "--election-timeout", "500", "--logger", "zap", "--log-outputs", "stderr",
+		"--heartbeat-interval", beat, "--election-timeout", election, "--logger", "zap", "--log-outputs", "stderr",
 		"--log-level", "error", "--bcrypt-cost", "4",
 		/* The host lives on when a member dies; and a disk that others use too is not what is tested. */
 		"--unsafe-no-fsync",

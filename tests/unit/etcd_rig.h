@@ -15,6 +15,7 @@
 enum rig_flags {
 	RIG_TLS = 1,		/* and clients must show a certificate */
 	RIG_SMALL = 2,		/* a quota that is soon used up */
+	RIG_QUICK = 4,		/* elects another leader at once: for members that fail, and not for those that only get no processor */
 };
 
 struct etcd_rig {

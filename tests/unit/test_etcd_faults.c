@@ -97,7 +97,7 @@ static void expect_at_last(struct etcd_bench *b, const char *key, const char *te
 static int start(void **state)
 {
 	(void)state;
-	rig_start(&rig, 3, 0);
+	rig_start(&rig, 3, RIG_QUICK);
 	return 0;
 }
 
