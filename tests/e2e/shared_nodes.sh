@@ -4,8 +4,8 @@
 
 . "${srctree:?}/tests/e2e/nodes.sh"
 
-configure 1 one 6s
-configure 2 two 6s
+configure 1 one 20s
+configure 2 two 20s
 etcd_start
 start 1
 start 2
