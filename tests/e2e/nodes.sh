@@ -70,12 +70,12 @@ etcd_start() {
 
 # once_of TRIES COMMAND...: again as long as it says 2: the machine had other work.
 once_of() {
-	local code i
+	local once_code once_try
 
-	for ((i = 0; i < $1; i++)); do
+	for ((once_try = 0; once_try < $1; once_try++)); do
 		"${@:2}"
-		code=$?
-		[ $code = 2 ] || return $code
+		once_code=$?
+		[ $once_code = 2 ] || return $once_code
 	done
 	return 1
 }
