@@ -10,7 +10,7 @@ there_both() { there 1 2 && there 2 2; }
 gone() { [ ! -d "/proc/$1" ] || grep -qs '^State:.Z' "/proc/$1/status"; }
 session() { on 1 status --json | grep -o '"session": *"[0-9a-f]*"' | grep -o '[0-9a-f]\{16\}'; }
 
-for i in 1 2; do configure $i n$i 20s; done
+for i in 1 2; do configure $i n$i 14s; done
 etcd_start
 for i in 1 2; do start $i; done
 until_true 100 there_both
