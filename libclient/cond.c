@@ -79,7 +79,7 @@ static int lock_fits(struct dlock *l)
 	r = hold_find(l, &b);
 	if (r < 0)
 		return r;
-	if ((__atomic_load_n(&b->held, __ATOMIC_RELAXED) & LOCK_MODE) != LOCK_EXCLUSIVE)
+	if (!(__atomic_load_n(&b->held, __ATOMIC_RELAXED) & LOCK_EXCLUSIVE))     /* R beside it only says that others have read */
 		return -EPERM;
 	return state_depth(__atomic_load_n(&b->state, __ATOMIC_ACQUIRE)) ? -EINVAL : 0;
 }
