@@ -66,23 +66,26 @@ static void absent_answer(struct party *p)
 	}
 }
 
+/* Who waits is told before whoever has removed it. */
 static void look_absent(struct thing *t, const struct record_view *v, struct record_want *ret)
 {
 	const struct party *maker = NULL;
 
-	for (struct party *p = t->parties; p; p = p->next) {
+	for (const struct party *p = t->parties; p; p = p->next)
 		if (p->op == SMALL_OPEN)
 			maker = p;
-		else if (p->op != SMALL_NONE && v->asof < p->moment)
+	if (!maker && v->asof)
+		show(t, LATCH_GONE, 0);
+	for (struct party *p = t->parties; p; p = p->next) {
+		if (p->op == SMALL_OPEN)
+			continue;
+		if (p->op != SMALL_NONE && v->asof < p->moment)
 			ret->what = RECORD_READ; /* it may be there by now */
 		else
 			absent_answer(p);
 	}
-	if (!maker) {
-		if (v->asof)
-			show(t, LATCH_GONE, 0);
+	if (!maker)
 		return;
-	}
 	latch_begin(&rec, things_random(t->in), maker->arg);
 	*ret = (struct record_want){ RECORD_WRITE, bytes, latch_encode(&rec, bytes) };
 }
