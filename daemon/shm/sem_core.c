@@ -259,7 +259,10 @@ void sem_revoke(struct space *s, uint32_t slot, uint32_t weight, bool tries)
 	sem_soon(m);
 }
 
-/* Ours, or another's that came before or after it: whoever asked is answered when it is the one asked for, or at the second. */
+/*
+ * Ours, or another's that came before or after it: whoever asked is answered when it is the one asked for, or at the second; by
+ * sem_serve(), once those who hold too many know it.
+ */
 void sem_resized(struct space *s, uint32_t slot, uint32_t limit, uint64_t stamp)
 {
 	struct sem *m = sem_at(s, slot);
@@ -270,10 +273,8 @@ void sem_resized(struct space *s, uint32_t slot, uint32_t limit, uint64_t stamp)
 	m->stamp = stamp;
 	word_store(&name_at(s, slot)->number, m->opened | (uint64_t)limit << 32);
 	word_store(&note(m)[5], stamp);
-	if (!s->broken && m->resize && (limit == m->resize || m->resize_told++)) {
+	if (!s->broken && m->resize && (limit == m->resize || m->resize_told++))
 		m->resize = 0;
-		sem_boxes(m, 0);
-	}
 	sem_soon(m);
 }
 

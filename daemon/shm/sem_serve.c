@@ -374,13 +374,16 @@ static void serve_round(struct sem *m, bool *ret_waits)
 void sem_serve(void *arg)
 {
 	struct sem *m = arg;
-	bool waits;
+	bool waits, resized;
 
 	if (m->o.space->broken || m->o.unused)
 		return;
 	m->look_at = NSEC_NEVER;
 	slow_again(m);
+	resized = m->n_asks && !m->resize;
 	serve_round(m, &waits);
+	if (resized && !m->resize)
+		sem_boxes(m, 0);
 	if (sigbus_hit(m->o.space->base)) {
 		space_break(m->o.space, "a client truncated or punched its shared memory");
 		return;
