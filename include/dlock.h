@@ -207,7 +207,7 @@ int dlock_trywait(dlock_t *l);
  * The same with a limit: ETIMEDOUT once the clock shows abs. A lock that is free is taken also when
  * abs has passed. timedwait: CLOCK_REALTIME (pthread_mutex_timedlock). clockwait: CLOCK_MONOTONIC or
  * CLOCK_REALTIME (pthread_mutex_clocklock). EINVAL: another clock, no abs, or nanoseconds outside
- * 0 .. 999,999,999 where the lock is not free.
+ * 0 .. 999,999,999, which are not looked at where the lock could be taken at once.
  */
 int dlock_timedwait(dlock_t *l, const struct timespec *abs);
 int dlock_clockwait(dlock_t *l, clockid_t clock, const struct timespec *abs);
@@ -500,7 +500,7 @@ int dlock_sem_clockwait_n(dlock_sem_t *s, unsigned n, clockid_t clock, const str
  * Gives one back, or n. Never waits. (sem_post)
  *   EPERM   this process holds fewer. Free: never
  *   EOVERFLOW  free: there are 2^31 - 1 already
- *   EINVAL  n is 0
+ *   EINVAL  n is 0, or above 2^31 - 1
  *   ESTALE  they were lost before, with the lease of the node; none of those is given back
  */
 int dlock_sem_post(dlock_sem_t *s);
@@ -623,7 +623,7 @@ int dlock_fence_open(dlock_fence_t **ret, const char *path);
  * else costs some tens of nanoseconds. Any number of threads and processes may ask at once. To be called with the resource
  * locked against other writers, or by the one that carries out the write, since between this answer and the
  * write another may be admitted.
- *   EINVAL      the name cannot be one, or the token is not one
+ *   EINVAL      the name cannot be one (too long: ENAMETOOLONG), or the token is not one
  *   EBADMSG, EOPNOTSUPP, ENOSPC, EIO … as above: nothing is admitted
  */
 int dlock_fence_admit(dlock_fence_t *f, const char *name, uint64_t token);
