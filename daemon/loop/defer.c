@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What is deferred to the end of the turn. Two rings: one for this turn, one for what has run in
- * this turn already and was queued again. A defer is on one of them exactly while its next is set.
+ * this turn already and was queued again; and a third one for what comes late. A defer is on one of them exactly while its next is set.
  */
 #include <assert.h>
 
@@ -35,6 +35,13 @@ void loop_defer(struct loop *l, struct loop_defer *d)
 	ring_append(l->turn > 0 && d->turn == l->turn ? &l->deferred_next : &l->deferred, d);
 }
 
+void loop_defer_late(struct loop *l, struct loop_defer *d)
+{
+	assert(d->fn);
+	if (!d->next)
+		ring_append(&l->late, d);
+}
+
 void loop_defer_cancel(struct loop *l, struct loop_defer *d)
 {
 	(void)l;
@@ -46,6 +53,7 @@ void defers_init(struct loop *l)
 {
 	l->deferred.next = l->deferred.prev = &l->deferred;
 	l->deferred_next.next = l->deferred_next.prev = &l->deferred_next;
+	l->late.next = l->late.prev = &l->late;
 }
 
 void defers_run(struct loop *l)
@@ -63,8 +71,26 @@ void defers_run(struct loop *l)
 	}
 }
 
+bool defers_late(const struct loop *l)
+{
+	return l->late.next != &l->late;
+}
+
+/* What is queued again meanwhile waits for the next turn. */
+void defers_late_run(struct loop *l)
+{
+	struct loop_defer *d;
+
+	ring_append(&l->late, &l->late_end);
+	while ((d = l->late.next) != &l->late_end) {
+		ring_remove(d);
+		d->fn(d->arg);
+	}
+	ring_remove(&l->late_end);
+}
+
 /* Before the first turn there may be some of this turn too. */
 bool defers_left(const struct loop *l)
 {
-	return l->deferred.next != &l->deferred;
+	return l->deferred.next != &l->deferred || defers_late(l);
 }

@@ -56,6 +56,8 @@ struct loop {
 	struct timers timers;
 	struct loop_defer deferred; /* heads of two rings: of this turn, and of the next */
 	struct loop_defer deferred_next;
+	struct loop_defer late;     /* and what is to be run when what was asked for is on its way ... */
+	struct loop_defer late_end; /* ... of this turn, while that goes on */
 	struct signals signals;
 	struct quiet quiet;
 	uint64_t turn;
@@ -78,6 +80,8 @@ void timers_elapsed(struct loop *l); /* the kernel's timeout has completed */
 
 void defers_init(struct loop *l);
 void defers_run(struct loop *l);
+bool defers_late(const struct loop *l);
+void defers_late_run(struct loop *l);
 bool defers_left(const struct loop *l); /* for the next turn */
 
 void sends_settle(struct loop *l); /* after completions have been run */

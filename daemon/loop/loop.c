@@ -151,6 +151,19 @@ static int turn_wait(struct loop *l)
 	return ring_enter(&l->ring, sleep);
 }
 
+static int turn_late(struct loop *l)
+{
+	int err = 0;
+
+	if (!defers_late(l))
+		return 0;
+	(void)source_flush(l);
+	if (ring_unsubmitted(&l->ring))
+		err = ring_enter(&l->ring, false);
+	defers_late_run(l);
+	return err;
+}
+
 static int turn(struct loop *l)
 {
 	int err = turn_wait(l);
@@ -164,7 +177,7 @@ static int turn(struct loop *l)
 		l->busy = true;
 	timers_run(l);
 	defers_run(l);
-	return 0;
+	return turn_late(l);
 }
 
 int loop_run(struct loop *l)

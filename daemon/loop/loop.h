@@ -180,6 +180,12 @@ struct loop_defer {
 };
 void loop_defer_init(struct loop_defer *d, void (*fn)(void *arg), void *arg);
 void loop_defer(struct loop *l, struct loop_defer *d);
+
+/*
+ * The same, but after all that has been asked for in this turn has been handed to the kernel: for what takes long or may take the
+ * processor from us, as waking others does, while somebody on another host waits for what is to be sent.
+ */
+void loop_defer_late(struct loop *l, struct loop_defer *d);
 void loop_defer_cancel(struct loop *l, struct loop_defer *d);
 
 #endif

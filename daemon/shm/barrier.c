@@ -127,7 +127,7 @@ static void send_back(struct object *o, uint64_t *cell, uint64_t unused)
 	if (barrier_cell_state(c) != BARRIER_COME)
 		return;
 	barrier_tell(cell, barrier_cell_round(c), BARRIER_AGAIN, false);
-	loop_defer(loop_of(o), &barrier_of(o)->tell);
+	loop_defer_late(loop_of(o), &barrier_of(o)->tell);
 }
 
 static void bury(struct object *o, uint64_t *cell, uint64_t unused)

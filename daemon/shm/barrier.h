@@ -36,7 +36,7 @@ struct barrier {
 	uint64_t seen;                   /* the round, at the last look */
 	nsec_t span;
 	struct loop_timer timer;
-	struct loop_defer tell;          /* some have been told since the last turn: all are woken at once */
+	struct loop_defer tell;          /* some have been told since the last turn: all are woken at once, after what is to be sent */
 	bool expects;                    /* some of those who have passed since then: they are likely to come again */
 	struct loop_timer expected;      /* ... until then */
 };

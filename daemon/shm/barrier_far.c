@@ -86,7 +86,7 @@ void far_expected(void *object)
 
 static void told(struct object *o)
 {
-	loop_defer(shm_of(o)->loop, &barrier_of(o)->tell);
+	loop_defer_late(shm_of(o)->loop, &barrier_of(o)->tell);
 }
 
 /* --- Parties --- */

@@ -445,6 +445,11 @@ void loop_defer(struct loop *l, struct loop_defer *d)
 		defer_append(d->turn == l->turn && l->turn ? &l->next_defers : &l->defers, d);
 }
 
+void loop_defer_late(struct loop *l, struct loop_defer *d)
+{
+	loop_defer(l, d);
+}
+
 void loop_defer_cancel(struct loop *l, struct loop_defer *d)
 {
 	(void)l;

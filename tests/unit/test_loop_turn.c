@@ -449,6 +449,68 @@ static void deferred_that_defers_itself_runs_once_a_turn(void **state)
 	assert_int_equal(c.again_ran, 1000);
 }
 
+struct lateness {
+	struct loop_defer early, late, other;
+	struct loop_send *send;
+	struct loop_bytes *bytes;
+	int peer, heard, ran;
+};
+
+static void see_nothing(void *arg, struct loop_bytes *b, int error)
+{
+	(void)arg, (void)b;
+	assert_int_equal(error, 0);
+}
+
+static void send_now(void *arg)
+{
+	struct lateness *l = arg;
+
+	loop_send(l->send, l->bytes, false);
+}
+
+/* Once more in the next turn; the other one is cancelled by the first. */
+static void run_late(void *arg)
+{
+	struct lateness *l = arg;
+	char byte;
+
+	if (!l->ran)
+		l->heard = recv(l->peer, &byte, 1, MSG_DONTWAIT) == 1;
+	loop_defer_cancel(loop, &l->other);
+	if (l->ran++ == 0)
+		loop_defer_late(loop, &l->late);
+	else
+		loop_stop(loop, 0);
+}
+
+static void late_runs_when_what_was_asked_for_is_on_its_way(void **state)
+{
+	struct lateness l = {0};
+	struct loop_bytes *b = calloc(1, sizeof(*b) + 1);
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(loop_send_open(loop, pair[0], see_nothing, &l, &l.send), 0);
+	b->n = 1;
+	l.bytes = b;
+	l.peer = pair[1];
+	loop_defer_init(&l.early, send_now, &l);
+	loop_defer_init(&l.late, run_late, &l);
+	loop_defer_init(&l.other, run_late, &l);
+	loop_defer_late(loop, &l.late);
+	loop_defer_late(loop, &l.other);
+	loop_defer(loop, &l.early);
+	assert_int_equal(run_for(PATIENCE), 0);
+	assert_int_equal(l.ran, 2);
+	assert_int_equal(l.heard, 1);
+	loop_send_stop(l.send);
+	run_turns();
+	free(b);
+	close_all(pair, 2);
+}
+
 /* --- what comes by memory --- */
 
 #define SAYINGS 20000
@@ -563,6 +625,8 @@ int main(void)
 			deferred_runs_once_after_many_requests),
 		story("what defers itself runs once a turn",
 			deferred_that_defers_itself_runs_once_a_turn),
+		story("what is deferred late runs when what was asked for is on its way",
+			late_runs_when_what_was_asked_for_is_on_its_way),
 		story("what comes by memory is never overheard, whether the loop sleeps or not",
 			what_comes_by_memory_is_never_overheard),
 	};
