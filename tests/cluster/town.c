@@ -23,6 +23,8 @@
 /* What a host's daemon keeps: a file system of its own in memory, which can be full. */
 #define DISK_OPTIONS "size=64m"
 
+#define LOG_END 4000                     /* bytes of a log that are shown */
+
 struct town town;
 static char more_lines[1000];
 static int64_t *wallclock[TOWN_HOSTS_MAX + 1];
@@ -264,6 +266,35 @@ int town_command(unsigned host, char *ret, size_t n, const char *arguments)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+static void show_lines(const char *title, unsigned host, const char *text)
+{
+	for (const char *end; *text; text = *end ? end + 1 : end) {
+		end = strchrnul(text, '\n');
+		note("host %u, %s: %.*s", host, title, (int)(end - text), text);
+	}
+}
+
+void town_show(void)
+{
+	static const char *const asked[] = { "status", "members", "show ready/1", "show ready/2", "show ready/3" };
+	static char text[1 << 20];
+
+	for (unsigned i = 1; i <= town.hosts; i++) {
+		for (unsigned k = 0; k < sizeof asked / sizeof *asked; k++) {
+			town_command(i, text, sizeof text, asked[k]);
+			show_lines(asked[k], i, text);
+		}
+		read_file(town_log("daemon", i), text, sizeof text);
+		show_lines("log", i, strlen(text) > LOG_END ? text + strlen(text) - LOG_END : text);
+	}
+}
+
+static void give_up_daemon(unsigned host)
+{
+	town_show();
+	give_up("the daemon of host %u does not become ready", host);
+}
+
 /* --- All of it --- */
 
 static void key_make(void)
@@ -299,7 +330,7 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= hosts; i++)
 		if (!daemon_ready(i, PATIENCE_MS))
-			give_up("the daemon of host %u is not ready; it said this: %s", i, town_log("daemon", i));
+			give_up_daemon(i);
 }
 
 /* All have stopped: as dlockd.conf(5) has it. */
@@ -330,7 +361,7 @@ void town_anew(unsigned ttl_ms, const char *lines)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= town.hosts; i++)
 		if (!daemon_ready(i, PATIENCE_MS))
-			give_up("the daemon of host %u does not come back; it said this: %s", i, town_log("daemon", i));
+			give_up_daemon(i);
 }
 
 /* It masters its part of the shards again, and all of them are open. */
@@ -354,7 +385,7 @@ void town_roll(const char *lines)
 			while (!daemon_masters(k) && now_ns() < until)
 				nap_ns(100 * MS);
 		if (!back || !daemon_masters(i))
-			give_up("the daemon of host %u does not come back; it said this: %s", i, town_log("daemon", i));
+			give_up_daemon(i);
 	}
 }
 

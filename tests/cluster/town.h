@@ -67,4 +67,7 @@ const char *town_log(const char *what, unsigned i);
 /* "dlock ARGUMENTS" on that host; its exit status. */
 int town_command(unsigned host, char *ret, size_t n, const char *arguments);
 
+/* What all daemons say of themselves and of one another, and the ends of their logs: as notes, where one is missed. */
+void town_show(void);
+
 #endif

@@ -591,8 +591,10 @@ static double failover_once(unsigned run)
 	join(waiter);
 	double ms = (double)(shared->at - begun) / 1e6;
 	daemon_begin(host);
-	if (!daemon_ready(host, 20000))
+	if (!daemon_ready(host, 20000)) {
+		town_show();
 		errx(2, "the daemon of host %u does not come back", host);
+	}
 	return ms;
 }
 
