@@ -332,7 +332,7 @@ static void junk_of_all_kinds(struct crig *r)
 		junk(r, MEMBER_PREFIX, 60000 + i, member, n);     /* a node's under another's key */
 		beat_encode(&v, beat);
 		junk(r, BEAT_PREFIX, 60000 + i, beat, sizeof beat);
-		junk(r, MEMBER_PREFIX, 70000 + i, "?", i);        /* what cannot be read */
+		junk(r, MEMBER_PREFIX, 70000 + i, "????", i);     /* what cannot be read */
 		junk(r, BEAT_PREFIX, 70000 + i, member, n);
 		junk(r, CUT_PREFIX, 70000 + i, member, n);
 	}
