@@ -46,6 +46,8 @@
  *   broken    nobody is TOLD e any more, and they are too few: some have gone with their session. Or somebody wants out
  *             (it is dead, or has waited for long enough), or asks what became of it, or for a RESET
  *
+ * Where nobody lives who has entered, a later master does not know that verdict, nor whether there is one.
+ *
  * Whoever is inside hears of that at once, not only when it is done. Rounds to leave by outlive reigns under their own number.
  *
  *   of a member:  OUT --ENROL--> IN e --ANNOUNCE--> TOLD e --GO e, passed--> IN e + 1 --ANNOUNCE--> TOLD e + 1 --GO--> OUT
@@ -145,6 +147,7 @@ struct barrier_round {
 	struct core_verdict last;
 	struct core_verdict entered;     /* paired: of the round before that, if that was one to leave by */
 	bool paired;
+	bool past;                       /* `last` was told by members: an earlier reign may have known more */
 	bool announced;
 	bool known;                      /* all have synced, and what they said of earlier reigns is settled */
 	bool breaks;                     /* somebody of `round` has gone */

@@ -233,8 +233,10 @@ static void take_ask(struct barriers *b, struct barrier_round *r, unsigned peer,
 
 static void take_past(struct barrier_round *r, const struct msg *m)
 {
-	if (m->stamp > r->last.round)
-		r->last = verdict_of(m);
+	if (m->stamp <= r->last.round)
+		return;
+	r->last = verdict_of(m);
+	r->past = true;
 }
 
 void barriers_master_receive(struct barriers *b, const struct msg *m, struct step *s)

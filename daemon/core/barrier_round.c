@@ -83,6 +83,7 @@ static bool round_drive(struct barriers *b, struct barrier_round *r)
 		if (r->last.round == r->round - 1)
 			r->entered = r->last;
 		r->last = r->verdict;
+		r->past = false;
 	}
 	for (struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next)) {
 		c->enrolled = 0;
@@ -245,6 +246,26 @@ static void lost_settle(struct barriers *b, struct barrier_round *r)
 }
 
 /*
+ * Is the round to leave by after the last one? Whoever lives and has entered by that says so. If nobody does, and by that was entered in an
+ * earlier reign, all its parties have gone since, by a verdict that may have died with those who heard it: whoever asks for it is told that
+ * nobody knows.
+ */
+static bool leaving_follows(const struct barriers *b, const struct barrier_round *r)
+{
+	bool any = !r->past;
+
+#ifdef CORE_BREAK_BARRIER_PAST
+	any = true;
+#endif
+	if (!verdict_enters(r->paired, &r->last))
+		return false;
+	for (const struct barrier_claim *c = arrival_of(b, r->claims); c; c = arrival_of(b, c->next))
+		any |= (c->state == CORE_BARRIER_IN && c->round == r->last.round + 1) ||
+		       (c->state == CORE_BARRIER_TOLD && c->round == r->last.round);
+	return any;
+}
+
+/*
  * The verdict of a round to leave by, if there is one by now. All who may be in it are, or are about to be; if they are too few, some
  * have gone with their session, and it breaks.
  */
@@ -289,7 +310,7 @@ static void round_form(struct barriers *b, struct barrier_round *r)
 	struct core_verdict v = { .passed = true, .yes = true };
 	bool all = !any_places_left(b, r);
 
-	if (verdict_enters(r->paired, &r->last))
+	if (leaving_follows(b, r))
 		r->round = r->last.round + 1;
 	if (r->paired && round_leaves(r->round)) {
 		round_leave(b, r);

@@ -48,7 +48,7 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..34
+echo 1..35
 build "$TMPDIR/right" CORE_RIGHT
 for test in random story messages delay pass double; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
@@ -74,6 +74,7 @@ mutant DELAY_RECORD delay 'a delay is granted before the store knows of it'
 mutant DELAY_EARLY delay 'a suspect reign opens before it has read what the store knows of delays'
 mutant BARRIER_FEW double 'it is not counted whether all who have entered are inside yet'
 mutant BARRIER_ENTERS double 'it is counted before all have heard that they are inside'
+mutant BARRIER_PAST double 'what became of those who had entered is taken for broken by a master that cannot know'
 mutant PASS_HEIR pass 'the master forgets who may have been given a name by its holder'
 mutant PASS_PROOF pass 'an heir that has it is not believed before the holder has said so'
 mutant PASS_RANGE pass 'what is set aside for the heir begins within what the holder has'

@@ -398,6 +398,38 @@ static void node_lapses(void **state)
 	}
 }
 
+/*
+ * ... and where all who heard it have ended since: that nobody knows, not that it broke, though it is known to all that its parties
+ * had entered. The others had left, since it was not there any more.
+ */
+static void nobody_left_who_knows(void **state)
+{
+	(void)state;
+	struct crig *r = begin_inside();
+
+	r->lose[MSG_ANNOUNCE] = 1u << 1;
+	for (unsigned i = 1; i <= 3; i++)
+		does(r, CORE_EV_DEPART, i, i);
+	crig_run(r, 20 * MS);
+	r->store_cut[1] = true;
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 1)
+			crig_block(r, 1, i, true);
+	crig_run(r, 10 * CRIG_SECOND);
+	out_is(2, 0, 3, 0);
+	assert_int_equal(told[1].out, NONE);
+	r->lose[MSG_ANNOUNCE] = 0;
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 1)
+			crig_kill(r, i);
+	r->store_cut[1] = false;
+	crig_run(r, 10 * CRIG_SECOND);
+	assert_int_equal(told[1].out, -ESTALE);
+	assert_int_equal(ledger[1].state, CORE_BARRIER_OUT);
+	cycle_at(r, 3, (unsigned[]){ 1, 1, 1 });
+	crig_done(r);
+}
+
 static void reset_breaks(void **state)
 {
 	(void)state;
@@ -442,6 +474,7 @@ int main(void)
 		STORY(master_ends_as_they_leave, "it ends as they leave: all hear the same, whoever has heard it before"),
 		STORY(daemons_restart, "daemons are started anew, members' and the master's: nobody inside is forgotten"),
 		STORY(node_lapses, "who lapsed inside, or about to be, hears what the others heard"),
+		STORY(nobody_left_who_knows, "and where all who heard it have ended since: that nobody knows"),
 		STORY(reset_breaks, "a reset breaks it for all who are inside"),
 		STORY(node_leaves, "so does a node that leaves for good with one inside"),
 	};
