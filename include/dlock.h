@@ -514,8 +514,8 @@ int dlock_sem_getvalue(dlock_sem_t *s, int *ret);
 
 /*
  * From now on there are so many, for all who have it open, whatever number they named. If more are held, nothing is granted until
- * enough have been posted; whoever waits for more than there are any more gets EINVAL. It stays so as long as
- * any node holds some or waits. EINVAL: no such number; or the semaphore is free.
+ * enough have been posted, on other nodes as soon as they have been told; whoever waits for more than there are any more gets EINVAL. It stays
+ * so as long as any node holds some or waits, or one that has had it open all along takes some. EINVAL: no such number; or the semaphore is free.
  */
 int dlock_sem_resize(dlock_sem_t *s, unsigned permits);
 

@@ -201,6 +201,8 @@ struct core_event {
 			bool tries;              /* REFUSED says EBUSY if somebody else waits or uses it */
 			uint16_t delay;          /* of a lock, up to CORE_DELAY_MAX: if it is held exclusively and lost with this node, nobody
 						  * is granted for so many ms */
+			uint32_t present;        /* as of ADOPT: what RESIZED has told of an earlier claim, while it has been open ... */
+			uint64_t limit_stamp;    /* ... all along */
 		} claim;
 		struct {
 			core_ref_t ref;

@@ -572,8 +572,12 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	struct master_name *r = record_of(m, n);
 	uint32_t handle = queue_head(m, r);
 
-	if (!handle || !(m->open & shard_bit(shard)))
+	if (!(m->open & shard_bit(shard)))
 		return;
+	if (!handle) {
+		limit_enforce(m, n, s);
+		return;
+	}
 	struct master_claim *c = claim_at(m, handle);
 	holder_settle(m, shard, r);
 	pass_settle(m, shard, r);

@@ -92,6 +92,9 @@ void limit_answer(struct master *m, name_t n, struct master_claim *c, const stru
 /* A piece of telling all who have the name open. false: all know. */
 bool limit_work(struct master *m, name_t n, struct step *s);
 
+/* Nobody waits: what is held beyond the limit is asked for. */
+void limit_enforce(struct master *m, name_t n, struct step *s);
+
 /* master_news.c */
 void observe_take(struct master *m, name_t n, unsigned peer, const struct msg *msg);
 void news_hear(struct master *m, name_t n, const struct master_name *r, const struct msg *msg);

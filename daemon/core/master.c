@@ -350,12 +350,10 @@ bool master_work(struct master *m, struct step *s)
 	if (!master_busy(m))
 		return false;
 	name_t n = ready_get(m, (unsigned)__builtin_ctzll(m->open & m->ready));
-	const struct master_name *r = record_if(m, n);
 	if (limit_work(m, n, s))
 		return true;
-	if (queue_head(m, r))
-		grant_serve(m, n, s);
-	r = record_if(m, n);
+	grant_serve(m, n, s);
+	const struct master_name *r = record_if(m, n);
 	if (r && is_watched(m, r))
 		news_work(m, n, s);
 	else if (r && !queue_head(m, r))

@@ -5,7 +5,8 @@
  * time, and say the highest stamp that they know in each statement: so the latest limit wins, in whatever order
  * a new master hears of it, and whoever states an older one is told again.
  *
- * A node is told before it is granted anything by it. What is granted is never taken away: while more is held than fits, nothing is granted.
+ * A node is told before it is granted anything by it. What is granted is never taken away: while more is held than fits, nothing is granted,
+ * and those who hold are asked for what is too much, though nobody waits: else each would go on with what it has cached.
  */
 #include "grant.h"
 
@@ -90,6 +91,31 @@ void limit_answer(struct master *m, name_t n, struct master_claim *c, const stru
 {
 	if (stamp_of(m, record_of(m, n)) > (msg->flags & MSG_FLAG_LIMIT ? msg->limit_stamp : 0))
 		limit_tell(m, n, c, s);
+}
+
+/* Each is asked for all of it, since nobody knows where it is idle; whoever has given too much asks for it again. */
+void limit_enforce(struct master *m, name_t n, struct step *s)
+{
+	struct master_name *r = record_of(m, n);
+	unsigned asked = 0;
+
+	if (r->limit == MSG_WEIGHT_ALL || r->held <= r->limit)
+		return;
+	for (uint32_t i = r->claims; i; i = claim_at(m, i)->next) {
+		struct master_claim *c = claim_at(m, i);
+		uint64_t missing = r->held - r->limit;
+		uint32_t keep = missing >= c->held ? 0 : c->held - (uint32_t)missing;
+
+		if (c->held <= keep || (c->keep <= keep && !c->tried))
+			continue;
+		if (asked++ == GRANT_REVOKES) {
+			record_list(m, n);
+			return;
+		}
+		c->keep = keep;
+		c->tried = false;
+		revoke_say(m, n, c, s);
+	}
 }
 
 bool limit_work(struct master *m, name_t n, struct step *s)

@@ -76,7 +76,7 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 	l->died = ev->adopt.died;
 	l->unmended = l->died && l->held != MSG_WEIGHT_ALL;
 	l->owes = l->died || value;
-	limit_adopt(m, l, ev);
+	limit_known(m, l, ev->adopt.present, ev->adopt.limit_stamp);
 	if (token_epoch(l->range.first) > m->held_epoch)
 		m->held_epoch = token_epoch(l->range.first);
 	lease_become(m, l, LEASE_HELD);
@@ -149,7 +149,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	struct lease *l;
 
 	if (!key_valid(ev->claim.key, ev->claim.key_len, ev->claim.ref) ||
-	    !weight_valid(ev->claim.weight, ev->claim.limit) || !delay_valid(ev->claim.delay, ev->claim.limit))
+	    !weight_valid(ev->claim.weight, ev->claim.limit_stamp ? CORE_LIMIT_MAX : ev->claim.limit) || !delay_valid(ev->claim.delay, ev->claim.limit))
 		return -CORE_EINVAL;
 	switch (lease_state(lease_at(m, ev->claim.ref))) {
 	case LEASE_NONE:
@@ -172,6 +172,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	l->priority = ev->claim.priority;
 	l->tries = ev->claim.tries;
 	l->delay = ev->claim.delay;
+	limit_known(m, l, ev->claim.present, ev->claim.limit_stamp);
 	lease_become(m, l, LEASE_WAITING);
 	tell(m, MSG_CLAIM, l, s);
 	return 0;

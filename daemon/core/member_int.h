@@ -50,7 +50,7 @@ void more_drop_if_empty(struct member *m, struct lease *l);
 /* A wish may be as high as this; whether it can be had at present is another matter. */
 uint32_t limit_most(const struct member *m, const struct lease *l);
 void limit_say(const struct member *m, const struct lease *l, struct msg *msg);
-void limit_adopt(struct member *m, struct lease *l, const struct core_event *ev);
+void limit_known(struct member *m, struct lease *l, uint32_t present, uint64_t stamp);
 void limit_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
 
 void keep_say(const struct member *m, const struct lease *l, struct msg *msg, struct step *s);

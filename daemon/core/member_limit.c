@@ -29,15 +29,15 @@ void limit_say(const struct member *m, const struct lease *l, struct msg *msg)
 	}
 }
 
-/* Without memory the master tells it once more. */
-void limit_adopt(struct member *m, struct lease *l, const struct core_event *ev)
+/* stamp 0: nothing is. Without memory the master tells it once more, if anybody else has it open. */
+void limit_known(struct member *m, struct lease *l, uint32_t present, uint64_t stamp)
 {
-	struct lease_more *r = ev->adopt.limit_stamp ? more_make(m, l) : NULL;
+	struct lease_more *r = stamp ? more_make(m, l) : NULL;
 
 	if (!r)
 		return;
-	r->stamp = ev->adopt.limit_stamp;
-	r->present = ev->adopt.present;
+	r->stamp = stamp;
+	r->present = present;
 }
 
 int member_resize(struct member *m, const struct core_event *ev, struct step *s)

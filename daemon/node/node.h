@@ -64,6 +64,8 @@ struct node_event {
 	uint32_t held, wanted, limit;    /* CHANGE, CLAIM: totals; limit: CLAIM, RESIZE. CLAIM of a lock: 0, all of it */
 	bool tries;
 	uint8_t priority;                /* CLAIM, CHANGE of a semaphore, also a free one */
+	uint32_t present;                /* CLAIM: as the core's */
+	uint64_t limit_stamp;
 	bool upgrade;                    /* CHANGE */
 	bool ranks;                      /* CHANGE: of nothing but the priority */
 	bool off;                        /* DRAIN, OBSERVE */

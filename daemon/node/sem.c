@@ -32,6 +32,7 @@ void node_sem(void *arg, struct space *s, uint32_t slot, const struct sem_say *s
 	struct node_event ev = {
 		.kind = event_kind(say->what), .ref = name_at(s, slot)->ref, .used = 1,
 		.held = say->held, .wanted = say->wanted, .tries = say->tries, .priority = say->priority, .limit = say->limit,
+		.present = say->present, .limit_stamp = say->stamp,
 	};
 
 	if (say->what == SEM_SAY_CLAIM && ref_take(n, s, slot, &ev.ref) < 0)

@@ -284,6 +284,8 @@ static void event_of_claim(struct node *n, const struct node_event *q, char key[
 	ret->claim.tries = q->tries;
 	ret->claim.priority = priority_of_name(n, q);
 	ret->claim.delay = delay_of_name(n, q->ref);
+	ret->claim.present = q->present;
+	ret->claim.limit_stamp = q->limit_stamp;
 }
 
 /* Of a lock all is given back, and wanted again. */

@@ -63,7 +63,8 @@ static void claim(struct sem *m, uint32_t wanted, bool tries)
 	m->asked = wanted;
 	m->asked_tries = tries;
 	m->asked_priority = priority_of(m);
-	say(m, (struct sem_say){ .what = SEM_SAY_CLAIM, .wanted = wanted, .tries = tries, .priority = m->asked_priority, .limit = m->opened });
+	say(m, (struct sem_say){ .what = SEM_SAY_CLAIM, .wanted = wanted, .tries = tries, .priority = m->asked_priority, .limit = m->opened,
+				 .present = m->stamp ? m->limit : 0, .stamp = m->stamp });
 }
 
 static void change(struct sem *m, uint32_t give, uint32_t wanted, bool tries)

@@ -116,6 +116,8 @@ struct sem_say {
 	bool tries;
 	uint8_t priority;                /* of what is wanted */
 	uint32_t limit;                  /* CLAIM: that it was opened with; RESIZE */
+	uint32_t present;                /* CLAIM: what it has been resized to, while it has been open here, under this stamp; 0: it has not */
+	uint64_t stamp;
 };
 
 /* After a revoke, and while others of this node wait: so many hand-overs among them, and for so long. 0: none. */

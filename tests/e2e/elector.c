@@ -5,6 +5,8 @@
  *   elector lead NAME VALUE FILE  campaigns; "led TERM" when elected; says each line that comes into the file from then on, and
  *                                 resigns at a dot. "lost" when the term is over before that. $PRIORITY is its own, as is $DELAY (ms)
  *   elector permit NAME N FILE    waits for one of N permits; "has" when it has it; gives it back at a dot in the file
+ *   elector permits NAME N FILE   has the semaphore open; obeys each line of the file, and says what came of it: t tries for a permit,
+ *                                 p posts one, r N resizes
  *   elector watch NAME            "TERM VALUE" at each change, "0" while nobody is known to lead; exit code 1 and "back" when a term
  *                                 follows a higher one
  *   elector value NAME [VALUE]    takes the lock of that name; prints its value, or "-"; sets another; releases
@@ -91,6 +93,26 @@ static int permit(const char *name, const char *permits, const char *path)
 	return r ? fail("post", r) : 0;
 }
 
+static int permits(const char *name, const char *n, const char *path)
+{
+	char line[100] = "";
+	FILE *f = fopen(path, "r");
+	dlock_sem_t *s;
+	int r = dlock_sem_open(&s, name, (unsigned)atoi(n), NULL);
+
+	if (r || !f)
+		return fail("open", r ? r : errno);
+	for (;;) {
+		if (!fgets(line, sizeof line, f)) {
+			clearerr(f);
+			usleep(10000);
+			continue;
+		}
+		r = *line == 't' ? dlock_sem_trywait(s) : *line == 'p' ? dlock_sem_post(s) : dlock_sem_resize(s, (unsigned)atoi(line + 1));
+		printf("%d\n", r);
+	}
+}
+
 static bool back;
 
 /* Says what it sees, unless it has said so. */
@@ -163,6 +185,8 @@ int main(int argc, char **argv)
 		return lead(argv[2], argv[3], argv[4]);
 	if (argc == 5 && !strcmp(argv[1], "permit"))
 		return permit(argv[2], argv[3], argv[4]);
+	if (argc == 5 && !strcmp(argv[1], "permits"))
+		return permits(argv[2], argv[3], argv[4]);
 	if (argc == 3 && !strcmp(argv[1], "watch"))
 		return watch(argv[2]);
 	if (argc >= 3 && !strcmp(argv[1], "value"))

@@ -60,6 +60,37 @@ in_order || in_order || in_order || in_order
 ok $? 'the node where the highest priority waits for a permit is next, also where it has come later, behind others'
 kill "${pid[@]}" 2>/dev/null
 
+# --- fewer permits ---
+
+crew() {         # crew NODE
+	: >"$dir/crew$1.in"
+	DLOCK_RUN_DIR=$dir/$1/run "$elector" permits fewer 3 "$dir/crew$1.in" >"$dir/crew$1" 2>>"$dir/err" &
+	pid[crew$1]=$!
+}
+told() { [ "$(wc -l <"$dir/crew$1")" -gt "$2" ]; }
+# asks NODE WHAT: what came of it
+asks() {
+	local before
+	before=$(wc -l <"$dir/crew$1")
+	says "crew$1" "$2"
+	until_true 60 told "$1" "$before" && tail -n 1 "$dir/crew$1"
+}
+# At a time, of all three; given back. Whoever has a permit of before may take it once more until it is told.
+at_a_time() {
+	local got=""
+	for i in 1 2 3; do [ "$(asks $i t)" != 0 ] || got="$got $i"; done
+	for i in $got; do asks $i p >/dev/null; done
+	set -- "$1" $got
+	[ $(($# - 1)) = "$1" ]
+}
+for i in 1 2 3; do crew $i; done
+until_true 60 at_a_time 3 && [ "$(asks 1 'r 1')" = 0 ] && until_true 60 at_a_time 1
+ok $? 'fewer permits than the nodes have cached: though nobody waits, no more than there are can be had'
+has_one() { [ "$(asks "$1" t)" = 0 ]; }
+until_true 60 has_one 2 && ! has_one 1 && ! has_one 3 && [ "$(asks 3 'r 3')" = 0 ] && until_true 60 has_one 1 && until_true 60 has_one 3
+ok $? '... and more again'
+kill "${pid[crew1]}" "${pid[crew2]}" "${pid[crew3]}"
+
 # --- posts that travel ---
 
 at() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 200 "$tests/sem_tool" "${@:2}" >>"$dir/out"; }

@@ -262,6 +262,28 @@ static void grows_and_shrinks(void **state)
 	rig_done(&r);
 }
 
+/* Though nobody waits; and who has had it open all along says so again. */
+static void is_asked_for_too_much(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct core_event ev = { .kind = CORE_EV_CLAIM, .claim = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1, .weight = 3, .limit = 3 } };
+
+	rig_open(&r);
+	assert_int_equal(rig_step(&r, &ev), 0);
+	assert_int_equal(resized(&r, 1), 1);
+	assert_int_equal(action(&r, CORE_ACT_REVOKE)->name.weight, 1);
+	ev.claim.limit_stamp = action(&r, CORE_ACT_RESIZED)->name.number;
+	ev.claim.present = 1;
+	ev.claim.weight = 1;
+	rig_release(&r, 0, 1);
+	assert_int_equal(rig_step(&r, &ev), 0);
+	assert_int_equal(action(&r, CORE_ACT_GRANT)->name.weight, 1);
+	assert_int_equal(want(&r, 1, 2), 0);
+	assert_null(action(&r, CORE_ACT_GRANT));
+	rig_done(&r);
+}
+
 static void lock_has_no_limit(void **state)
 {
 	(void)state;
@@ -916,6 +938,7 @@ int main(void)
 		{ "values of closed names are kept within bounds, and beyond called lost", kept_within_bounds, NULL, NULL, NULL },
 		{ "a release without memory can be said again", without_memory, NULL, NULL, NULL },
 		{ "a semaphore grows and shrinks under its holders", grows_and_shrinks, NULL, NULL, NULL },
+		{ "after a resize to fewer a holder is asked for what is too much; a claim tells of an earlier resize", is_asked_for_too_much, NULL, NULL, NULL },
 		{ "a lock is not resized", lock_has_no_limit, NULL, NULL, NULL },
 		{ "of limits the latest counts, and those who know an older one are told", latest_limit, NULL, NULL, NULL },
 		{ "what was granted under another limit is said again after that limit", limit_before_grant, NULL, NULL, NULL },
