@@ -245,10 +245,10 @@ static void left(struct session *se, int error, struct step *s)
 	step_act(s, CORE_ACT_LEFT)->node.error = error;
 }
 
-/* The last session has ended; its record goes after it, as far as it is known. */
+/* The last session has ended; its record goes after it, as far as it is known: not while a write of it is under way since before the lapse. */
 static void clear(struct session *se, struct step *s)
 {
-	if (!se->record_version || se->record_reading) {
+	if (!se->record_version || se->record_reading || asking(se->asks, ASK_RECORD)) {
 		left(se, 0, s);
 		return;
 	}
