@@ -66,12 +66,13 @@ static void environment_set(const struct run *run)
 	setenv("DLOCK_TOKEN", token, 1);
 }
 
-static _Noreturn void command_exec(const struct run *run, pid_t guard)
+static _Noreturn void command_exec(const struct run *run, pid_t guard, int go)
 {
+	char byte;
 	int e;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != guard)
+	if (getppid() != guard || read(go, &byte, 1) != 1)
 		_exit(128 + SIGKILL);
 	run_cgroup_join(&run->cgroup);
 	environment_set(run);
@@ -85,20 +86,33 @@ static _Noreturn void command_exec(const struct run *run, pid_t guard)
 
 /*
  * It is born into the front's process group, which we leave after that. So what a terminal sends
- * reaches it from its first moment, and what came before, it gets from us.
+ * reaches it from its first moment, and what came before, it gets from us. It does nothing before we
+ * have left: who kills the group would kill the guard of what it has begun.
  */
 static int command_start(struct guard *g)
 {
 	pid_t me = getpid();
 	sigset_t came;
+	int go[2], e;
 
+	if (pipe2(go, O_CLOEXEC) < 0)
+		return -errno;
 	sigpending(&came);
 	g->command = fork();
-	if (g->command < 0)
-		return -errno;
-	if (g->command == 0)
-		command_exec(g->run, me);
+	e = errno;
+	if (g->command == 0) {
+		close(go[1]);            /* so that we hear of the guard's end */
+		command_exec(g->run, me, go[0]);
+	}
+	close(go[0]);
+	if (g->command < 0) {
+		close(go[1]);
+		return -e;
+	}
 	setpgid(0, 0);
+	if (write(go[1], "", 1) != 1)
+		kill(g->command, SIGKILL);
+	close(go[1]);
 	for (int sig = 1; sig < NSIG; sig++)
 		if (sig != SIGCHLD && sigismember(&came, sig) == 1)
 			kill(g->command, sig);
