@@ -149,6 +149,9 @@ void rig_member_signal(struct etcd_rig *r, int i, int signo)
 {
 	assert_true(r->members[i].pid > 0);
 	kill(r->members[i].pid, signo);
+	/* Of its threads one is told, and may get no processor for a while: the others go on until then. */
+	if (signo == SIGSTOP)
+		assert_int_equal(waitpid(r->members[i].pid, NULL, WUNTRACED), r->members[i].pid);
 	if (signo != SIGKILL)
 		return;
 	waitpid(r->members[i].pid, NULL, 0);

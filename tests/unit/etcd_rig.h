@@ -42,7 +42,7 @@ bool rig_possible(void);
 void rig_start(struct etcd_rig *r, int n, int flags);
 void rig_stop(struct etcd_rig *r);		/* takes down what runs, and removes the directory */
 void rig_member_start(struct etcd_rig *r, int i);
-void rig_member_signal(struct etcd_rig *r, int i, int signo);	/* SIGKILL: waits for its end */
+void rig_member_signal(struct etcd_rig *r, int i, int signo);	/* SIGKILL, SIGSTOP: waits until it has ended, or stands still */
 
 /* etcdctl with these arguments, as the shell takes them; its exit status. */
 int rig_ctl(struct etcd_rig *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
