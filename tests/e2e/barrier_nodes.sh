@@ -106,7 +106,7 @@ ok $? "each daemon is killed and started again in the middle of a round, and it 
 come 1 a b/lost 3 wait; one=$!
 come 2 b b/lost 3 wait; two=$!
 arrived 1 b/lost && arrived 2 b/lost
-kill -STOP "${daemon[2]}"
+freeze "${daemon[2]}"
 begin=$(us)
 wait $one
 took=$((($(us) - begin) / 1000))

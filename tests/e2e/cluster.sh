@@ -220,7 +220,7 @@ until_true 100 all_there 1
 # it, or not in time, is late each time.
 frozen() {
 	holder 1 lost1 "$dir/d"
-	kill -STOP "${daemon[1]}"
+	freeze "${daemon[1]}"
 	taker 2 lost1 "$dir/e"
 	wait $held
 	code=$?
@@ -283,7 +283,7 @@ away_and_back() {
 	local warned back since early
 	kill -0 ${held:-} 2>/dev/null || holder 2 store "$dir/k"
 	warned=$(told_of 'what is held here is lost in') back=$(told_of 'can be reached again') since=$(us)
-	kill -STOP "$etcd"
+	freeze "$etcd"
 	until_true $ttl more_told 'what is held here is lost in' "$warned" && kill -0 $held
 	held_on=$?
 	kill -CONT "$etcd"
@@ -300,7 +300,7 @@ code=$?
 ok $held_on "while the store is away what is held stays held, and the daemon warns"
 ok $code "the store comes back in time: nothing was lost"
 DLOCK_RUN_DIR=$dir/2/run timeout 600 "$dlock" watch >"$dir/watched" &
-kill -STOP "$etcd"
+freeze "$etcd"
 wait $held
 code=$?
 sleep 0.5

@@ -92,7 +92,7 @@ node_is_lost() {
 
 	inside || return
 	touch "$dir/leave1"
-	kill -STOP "${daemon[2]}"
+	freeze "${daemon[2]}"
 	wait ${in[1]}
 	kill -CONT "${daemon[2]}"
 	touch "$dir"/leave{2,3}

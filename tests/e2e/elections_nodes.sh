@@ -162,7 +162,7 @@ ok $? "so is an observer's: it goes on looking"
 
 # --- loss ---
 
-kill -STOP "${daemon[2]}"
+freeze "${daemon[2]}"
 until_true 100 see 2 0 && see 1 "$(term eve) and here"
 ok $? "an observer's daemon is stopped: after its deadline it knows of nobody, the others of the leader"
 kill -CONT "${daemon[2]}"
@@ -171,7 +171,7 @@ ok $? "it goes on, in a new session: it is told again who leads, in the same ter
 until_true 100 all_there 2
 lead 1 fay led
 queued 1 fay 1
-kill -STOP "${daemon[3]}"
+freeze "${daemon[3]}"
 begin=$(us)
 until_true 100 leads fay && until_true 100 see 1 "$(term fay) I am fay" && until_true 100 see 2 "$(term fay) I am fay"
 code=$?

@@ -43,7 +43,7 @@ ok $? "a number is in the file, and reserved for long"
 
 # --- The disk does not answer, nor does the store; then the machine is started anew ---
 
-kill -STOP $etcd
+freeze $etcd
 touch "$dir/hangs"
 DLOCK_RUN_DIR=$dir/1/run "$tool" ids kept 1000000000 >"$dir/hung" 2>/dev/null &
 taker=$!

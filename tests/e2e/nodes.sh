@@ -68,6 +68,13 @@ etcd_start() {
 	etcd=$!
 }
 
+# freeze PID: with SIGSTOP. Of its threads one is told, and may get no processor for a while: the others go on until then.
+stands_still() { ! cat /proc/"$1"/task/*/stat 2>/dev/null | grep -qv '^[0-9]* (.*) [Tt] '; }
+freeze() {
+	kill -STOP "$1"
+	until_true 100 stands_still "$1"
+}
+
 # once_of TRIES COMMAND...: again as long as it says 2: the machine had other work.
 once_of() {
 	local once_code once_try

@@ -93,7 +93,7 @@ late=
 for i in $(seq 100); do one_masters "late$i" && late=late$i && break; done
 held 1 l "$late" -s
 in_there l
-kill -STOP "${daemon[1]}"
+freeze "${daemon[1]}"
 ! on 2 run -s -w 0.3 "$late" true
 gave_up=$?
 on 2 run -s -w 30 "$late" true & second=$!

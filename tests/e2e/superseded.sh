@@ -26,7 +26,7 @@ second() {
 	timeout 60 "$DLOCKD" --dir "$dir/1" --config "$dir/second.conf" >"$dir/second" 2>&1
 }
 
-kill -STOP "${daemon[1]}"
+freeze "${daemon[1]}"
 second
 [ $? = 75 ] && grep -q 'another daemon, pid' "$dir/second"
 ok $? "a second daemon is refused, though the first is stopped"

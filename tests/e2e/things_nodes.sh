@@ -120,7 +120,7 @@ ok $? "... each above the last"
 use 1 latch-open slow 100
 bg 1 ids orders 384000 >"$dir/ids.1"; a=$bg      # six seconds at least
 until_true 100 test -s "$dir/ids.1"
-kill -STOP $etcd
+freeze $etcd
 bg 2 latch-count slow 1 3; b=$bg
 on 3 put during x 2>"$dir/err" & c=$!
 sleep 1.2
@@ -162,7 +162,7 @@ ok $? "the node comes back; no id is given out twice"
 bg 2 ids lapse 640000 >"$dir/ids.2"; a=$bg
 waiter 2 lapsed e; b=$w
 until_true 100 test -s "$dir/ids.2"
-kill -STOP ${daemon[2]}
+freeze ${daemon[2]}
 sleep $((ttl + 2))
 kill -CONT ${daemon[2]}
 until_true 100 all_there 2
@@ -189,7 +189,7 @@ ids 3 kept 10 >"$dir/ids.1" && until_true 100 in_file kept
 ok $? "a number is in the state directory soon after it has been taken"
 again() { use 3 ids kept 10 >>"$dir/ids.1" && reserved_for_long 3 kept; } # the ceiling is raised when somebody needs more
 until_true 100 again
-kill -STOP $etcd
+freeze $etcd
 gone 3
 cp "$kept" "$dir/aside"
 begins 3
