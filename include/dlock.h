@@ -671,7 +671,7 @@ int dlock_barrier_wait(dlock_barrier_t *b);
  * The same until that time (CLOCK_REALTIME). ETIMEDOUT: this party gave up, and with that broke the round for the others (EPIPE).
  * Where that cannot be decided yet it waits on until it can be: between nodes as long as it takes to hear from the master of the
  * barrier, or from its own daemon. If the round has passed meanwhile it has passed for this party too. A time that has gone by is
- * looked at only after the party has come: whoever is the last one passes.
+ * looked at only after the party has come: whoever is the last one of a node alone passes; among nodes it may break the round.
  */
 int dlock_barrier_timedwait(dlock_barrier_t *b, const struct timespec *abs);
 

@@ -20,6 +20,8 @@
 #define YIELDS      32u                  /* that cost nothing, since nobody else wants this processor */
 #define WAYS        2u                   /* and so often others have really had their turn */
 #define LOOK_NS     UINT64_C(1000000000) /* asleep: until another look whether all this is still there */
+#define SEEN_NS     UINT64_C(500000000)  /* so long a party that gives up waits for the daemon to take note that it has come */
+#define SEEN_LOOK_NS UINT64_C(100000)    /* looking so often */
 #define ROOM_NS     UINT64_C(1000000)    /* until another look for a cell, or room for a note */
 #define PARTIES_MAX 0x7fffffffu
 #define LINES_MAX   1024u                /* more than the daemon makes: somebody has scribbled */
@@ -230,6 +232,20 @@ static bool unseen(const struct party *p)
 	return state == BARRIER_COME || state == BARRIER_LEAVING;
 }
 
+/*
+ * What has come is to be seen before it is given up: it may be the last one, and those who have come before are told
+ * that it has gone only if they have heard of it. Unless the daemon is away, or stopped.
+ */
+static void let_be_seen(struct party *p)
+{
+	struct limit seen = limit_none;
+
+	seen.until_ns = limit_slice(&limit_none, SEEN_NS);
+	object_ring(&p->x->h, p->b, &seen);
+	while (thread_serial() && unseen(p) && !binding_lost(p->b) && limit_over(&seen) == 0)
+		limit_nap(&seen, SEEN_LOOK_NS);
+}
+
 int party_told(struct party *p)
 {
 	int r = 0;
@@ -241,6 +257,10 @@ int party_told(struct party *p)
 		if (binding_lost(p->b))
 			return remote_lost(p);
 		if (r == -ETIMEDOUT) {
+			if (unseen(p))
+				let_be_seen(p);
+			if (party_is_child(p))
+				return AGAIN;
 			r = remote_give_up(p);
 			if (r < 0)
 				return r;

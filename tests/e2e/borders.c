@@ -389,9 +389,12 @@ static void barriers(void)
 	IS(DLOCK_SERIAL, dlock_barrier_vote(b, false, NULL));
 	OK(dlock_barrier_reset(b));
 	IS(EPERM, dlock_barrier_leave(b));
-	IS(DLOCK_SERIAL, dlock_barrier_enter(b));
-	IS(DLOCK_SERIAL, dlock_barrier_leave(b));
-	IS(EPERM, dlock_barrier_leave(b));
+	for (int i = 0; i < 20; i++) {           /* who has come is seen, however late it is */
+		IS(DLOCK_SERIAL, dlock_barrier_timedwait(b, &past));
+		IS(DLOCK_SERIAL, dlock_barrier_enter(b));
+		IS(DLOCK_SERIAL, i % 2 ? dlock_barrier_clockleave(b, CLOCK_MONOTONIC, &past) : dlock_barrier_leave(b));
+		IS(EPERM, dlock_barrier_leave(b));
+	}
 	OK(dlock_barrier_close(b));
 	OK(dlock_barrier_open(&b, "crowd", INT_MAX, NULL));
 	AT_NO_TIME(ETIMEDOUT, MEET);
@@ -567,6 +570,7 @@ static void tell(void (*story)(void), const char *title)
 
 int main(void)
 {
+	static char *as_many[] = { "--x-as-many", NULL };
 	static struct daemon node;
 
 	harness_begin(60);
@@ -586,5 +590,9 @@ int main(void)
 	tell(conditions, "conditions: with a lock that is held enough, also after it has been read");
 	tell(numbers, "numbers by two handles rise together");
 	daemon_end(&node, SIGTERM);
+	if (daemon_start(&node, built("daemon/dlockd"), as_many, NULL)) {
+		tell(barriers, "barriers, where the daemon completes their rounds");
+		daemon_end(&node, SIGTERM);
+	}
 	return harness_end();
 }
