@@ -122,15 +122,17 @@ int dlock_attr_set_priority(dlock_attr_t *a, unsigned p);
 #define DLOCK_DELAY_MAX 60000
 
 /*
- * Lock-delay (default: 0): after an exclusive hold, or a leadership, has been lost, nobody is granted the lock for so many milliseconds,
- * in the whole cluster. For resources that cannot compare dlock_token(): what the lost holder still has under way is to be over
- * by then. Lost is what is not given back by dlock_post(): the process ends or execs while it holds, or its node dies or loses its lease.
+ * Lock-delay (default: 0): what has been lost counts as held for so many milliseconds more, in the whole cluster. So nobody is granted
+ * what was held exclusively, nor led; what was read can be read, and not written; permits are so many fewer.
+ * For resources that cannot compare dlock_token(): what the lost holder still has under way is to be over by then. Lost is what is not given back by dlock_post(): the process ends or execs while it holds, or its node dies or loses its lease.
  * It counts from when that is noticed: at once if a process dies, else once the node's lease has ended for certain.
  *
  * Of a process that dies, the longest delay of its handles of that name counts; of a node, the longest of all who have had the name
  * open there. Where a node is lost that alone knew who held what, names that nobody else holds wait for the longest delay in use among
- * them. Meanwhile dlock_trywait() says EBUSY. No delay follows a dlock_post(), or the end of a thread whose process lives on; nor shared
- * holds, permits or worker ids that are lost: those come back at once. EINVAL: more than DLOCK_DELAY_MAX.
+ * them; and where delays of shared holds or permits are in use among them, all permits, and all who want to write what is not held
+ * exclusively. Who asks for a longer delay than others did who hold the lock on this node is granted it once these have given it back, also
+ * where all only read. Meanwhile dlock_trywait() says EBUSY. No delay follows a dlock_post(), or the end of a thread whose process lives on; nor
+ * worker ids that are lost: those come back at once. Free semaphores know none. EINVAL: more than DLOCK_DELAY_MAX.
  */
 int dlock_attr_set_delay_ms(dlock_attr_t *a, unsigned ms);
 
@@ -451,7 +453,8 @@ int dlock_id_next(dlock_id_t *g, uint64_t *ret);
  * --- Semaphores ---
  *
  * A number of permits that all who have the name open share. A permit is held by the process, whichever of its threads took
- * it, and any of its threads may post it. Permits of a process that ends, in whatever way, come back.
+ * it, and any of its threads may post it. Permits of a process that ends, in whatever way, come back, once the lock-delay that it
+ * has asked for is over.
  *
  * A node keeps the permits that its processes have used until others want them, and so does each process: what has been
  * posted is taken again without asking anybody. Whoever waits is served in order, all or nothing, among the processes

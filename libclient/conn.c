@@ -557,6 +557,17 @@ int conn_value(uint32_t number, uint32_t slot, uint32_t epoch, const struct limi
 	return request_fd(&m, sizeof m, epoch, limit, ret_fd);
 }
 
+int conn_delay(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, uint32_t ms)
+{
+	struct attach_delay m = { { ATTACH_DELAY, sizeof m, 0 }, number, slot, ms };
+	struct packet p;
+	int r = conn.minor < ATTACH_MINOR_PERMITS_DELAY ? -EPROTO : request(&m, sizeof m, epoch, limit, &p);
+
+	if (r == 0)
+		packet_done(&p);
+	return r;
+}
+
 int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int signo)
 {
 	struct attach_onloss m = { { ATTACH_ONLOSS, sizeof m, 0 }, number, slot, (uint32_t)signo };

@@ -54,6 +54,9 @@ int conn_hint(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit
 /* -ESTALE: not in that epoch. */
 int conn_onloss(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int signo);
 
+/* Of a semaphore. -EPROTO: the daemon knows of no such delays. */
+int conn_delay(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, uint32_t ms);
+
 /* Has what the name carries allocated. *ret_fd: the segment. -ESTALE: not in that epoch. -ENOSPC … */
 int conn_value(uint32_t number, uint32_t slot, uint32_t epoch, const struct limit *limit, int *ret_fd);
 

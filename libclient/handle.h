@@ -127,6 +127,7 @@ struct name {
 	uint32_t arg;                    /* that it was opened with last */
 	struct sem_waiter *waiters;      /* semaphores: the threads that wait, in order (sem_slow.c) */
 	int onloss;                      /* what the daemon knows of it for `target` */
+	uint32_t delay;                  /* likewise, of a semaphore: the longest that was asked for */
 	uint8_t space_len;               /* of text, up to the slash */
 	uint16_t len;
 	char text[];                     /* "space/name" and a zero */

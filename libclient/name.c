@@ -197,6 +197,7 @@ static int name_opened(struct name *n, const struct conn_opened *o)
 		return r;
 	space_put(n->target.space);
 	n->onloss = 0;
+	n->delay = 0;
 	n->target = (struct target){
 		.space = s,
 		.line = conn_line(o->number),
@@ -294,11 +295,26 @@ static int name_onloss(struct name *n, const struct limit *limit)
 /* The longest delay that any handle asks for. The daemon knows no handles. */
 static uint32_t name_delay(const struct name *n)
 {
-	uint32_t most = name_current(n) ? n->arg : 0;
+	uint32_t most = name_current(n) && !kind_is_object(n->kind) ? n->arg : 0;
 
 	for (const struct dlock *l = n->handles; l; l = l->next)
 		most = l->attr.delay_ms > most ? l->attr.delay_ms : most;
 	return most;
+}
+
+/* The number of permits is all that there is room for where it is opened. */
+static int name_permits_delay(struct name *n, const struct limit *limit)
+{
+	const struct target *t = &n->target;
+	uint32_t ms = n->kind == KIND_SEM ? name_delay(n) : 0;
+	int r;
+
+	if (ms <= n->delay)
+		return 0;
+	r = conn_delay(t->number, t->slot, t->epoch, limit, ms);
+	if (r == 0)
+		n->delay = ms;
+	return r == -ESTALE ? -ENOTCONN : r;
 }
 
 int name_attach(struct dlock *l, const struct limit *limit)
@@ -313,6 +329,8 @@ int name_attach(struct dlock *l, const struct limit *limit)
 	}
 	if (r == 0)
 		r = name_onloss(n, limit);
+	if (r == 0)
+		r = name_permits_delay(n, limit);
 	if (r < 0)
 		return r;
 	lib_lock();

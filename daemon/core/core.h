@@ -199,8 +199,8 @@ struct core_event {
 						  * with that number, or it has been resized to it; else REFUSED says EINVAL */
 			uint8_t priority;        /* higher ones are granted first, before all that came earlier */
 			bool tries;              /* REFUSED says EBUSY if somebody else waits or uses it */
-			uint16_t delay;          /* of a lock, up to CORE_DELAY_MAX: if it is held exclusively and lost with this node, nobody
-						  * is granted for so many ms */
+			uint16_t delay;          /* up to CORE_DELAY_MAX: what is held and lost with this node counts as held for so many
+						  * ms; nobody is granted what was held exclusively */
 			uint32_t present;        /* as of ADOPT: what RESIZED has told of an earlier claim, while it has been open ... */
 			uint64_t limit_stamp;    /* ... all along */
 		} claim;
@@ -343,6 +343,7 @@ struct core_action {
 			uint64_t number;         /* LEDGER_GRANT: of the claim; RESIZED: of the limit */
 			int error;
 			uint32_t weight;         /* LEDGER_GRANT, GRANT: that is now held; REVOKE: that may be kept */
+			uint16_t delay;          /* LEDGER_GRANT, GRANT: that the claim named which is granted */
 			bool tries;              /* REVOKE: only if it is idle: then as ever; else say KEEP, and nothing is wanted */
 			uint8_t priority;        /* REVOKE: of whoever is the next */
 			bool observed;           /* GRANT: as OBSERVED */

@@ -4,28 +4,35 @@
 #include "bytes.h"
 #include "core_int.h"
 
-_Static_assert(DELAYS_BYTES <= sizeof((struct ask *)0)->value, "room for it");
+_Static_assert(DELAYS_BYTES(DELAY_KINDS) <= sizeof((struct ask *)0)->value, "room for it");
 
-int delays_decode(const void *bytes, uint32_t n, uint16_t ret[CORE_SHARDS])
+int delays_decode(const void *bytes, uint32_t n, uint16_t ret[DELAY_KINDS][CORE_SHARDS])
 {
 	const uint8_t *p = bytes;
+	uint64_t kinds = n >= 8 ? le_load(p, 4) : 0;
 
-	if (n != DELAYS_BYTES || le_load(p, 4) != DELAYS_LAYOUT || le_load(p + 4, 4))
+	if (!kinds || kinds > DELAY_KINDS || n != DELAYS_BYTES(kinds) || le_load(p + 4, 4))
 		return -CORE_EBADMSG;
-	for (unsigned i = 0; i < CORE_SHARDS; i++)
+	for (unsigned i = 0; i < kinds * CORE_SHARDS; i++)
 		if (le_load(p + 8 + 2 * i, 2) > CORE_DELAY_MAX)
 			return -CORE_EBADMSG;
-	for (unsigned i = 0; i < CORE_SHARDS; i++)
-		ret[i] = (uint16_t)le_load(p + 8 + 2 * i, 2);
+	for (unsigned i = 0; i < DELAY_KINDS * CORE_SHARDS; i++)
+		ret[i / CORE_SHARDS][i % CORE_SHARDS] = i < kinds * CORE_SHARDS ? (uint16_t)le_load(p + 8 + 2 * i, 2) : 0;
 	return 0;
 }
 
-void delays_encode(const uint16_t delay[CORE_SHARDS], uint8_t ret[DELAYS_BYTES])
+uint32_t delays_encode(const uint16_t delay[DELAY_KINDS][CORE_SHARDS], uint8_t ret[DELAYS_BYTES(DELAY_KINDS)])
 {
-	le_store(ret, 4, DELAYS_LAYOUT);
-	le_store(ret + 4, 4, 0);
+	unsigned kinds = 1;
+
 	for (unsigned i = 0; i < CORE_SHARDS; i++)
-		le_store(ret + 8 + 2 * i, 2, delay[i]);
+		if (delay[DELAY_SHARED][i])
+			kinds = DELAY_KINDS;
+	le_store(ret, 4, kinds);
+	le_store(ret + 4, 4, 0);
+	for (unsigned i = 0; i < kinds * CORE_SHARDS; i++)
+		le_store(ret + 8 + 2 * i, 2, delay[i / CORE_SHARDS][i % CORE_SHARDS]);
+	return DELAYS_BYTES(kinds);
 }
 
 static bool due(const struct core *c)
@@ -55,16 +62,17 @@ core_nsec_t delays_next(const struct core *c)
 }
 
 /* What the shards' masters want to grant besides what may have been granted. Returns whether that is more. */
-static bool raise(const struct core *c, uint16_t delay[CORE_SHARDS])
+static bool raise(const struct core *c, uint16_t delay[DELAY_KINDS][CORE_SHARDS])
 {
 	bool more = false;
 
-	for (unsigned i = 0; i < CORE_SHARDS; i++) {
-		uint16_t want = c->master.shard[i].record_want;
+	for (unsigned i = 0; i < DELAY_KINDS * CORE_SHARDS; i++) {
+		unsigned shard = i % CORE_SHARDS, kind = i / CORE_SHARDS;
+		uint16_t want = c->master.shard[shard].record_want[kind];
 
-		if (!(c->master.record & shard_bit(i)) || want <= delay[i])
+		if (!(c->master.record & shard_bit(shard)) || want <= delay[kind][shard])
 			continue;
-		delay[i] = want;
+		delay[kind][shard] = want;
 		more = true;
 	}
 	return more;
@@ -74,7 +82,7 @@ int delays_answer(struct core *c, const struct core_event *ev, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
 	struct delays *d = &cl->delays;
-	uint16_t delay[CORE_SHARDS] = { 0 };
+	uint16_t delay[DELAY_KINDS][CORE_SHARDS] = { { 0 } };
 	shard_set_t asked = d->asked;
 
 	d->asked = 0;
@@ -95,7 +103,7 @@ int delays_answer(struct core *c, const struct core_event *ev, struct step *s)
 	memcpy(d->value, delay, sizeof d->value);
 	d->writing = true;
 	ask_key(&cl->asks.v[ASK_DELAYS], DELAYS_KEY, 0);
-	delays_encode(delay, cl->asks.v[ASK_DELAYS].value);
-	ask_cas(&cl->asks, ASK_DELAYS, ev->store.version, DELAYS_BYTES, s);
+	uint32_t n = delays_encode(delay, cl->asks.v[ASK_DELAYS].value);
+	ask_cas(&cl->asks, ASK_DELAYS, ev->store.version, n, s);
 	return 0;
 }

@@ -52,8 +52,8 @@ static const uint16_t flags_of[] = {
 	[MSG_REVOKE] = MSG_FLAG_TRY | MSG_FLAG_PASS | MSG_FLAG_OFF,
 	[MSG_RELEASE] = LEFT_FLAGS | MSG_FLAG_PASS,
 	[MSG_GRANT] = MSG_FLAG_LOST | MSG_FLAG_OBSERVED | VALUE_FLAGS,
-	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT,
-	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT | MSG_FLAG_DELAY,
+	[MSG_HANDOVER] = MSG_FLAG_FIRST | MSG_FLAG_CLEAN | MSG_FLAG_FORGOT | MSG_FLAG_SHARED,
+	[MSG_MARK] = MSG_FLAG_LOST | MSG_FLAG_KNOWN | VALUE_FLAGS | MSG_FLAG_LIMIT | MSG_FLAG_DELAY | MSG_FLAG_SHARED,
 	[MSG_LIMIT] = 0,
 	[MSG_ARRIVE] = MSG_FLAG_IN | MSG_FLAG_TOLD | MSG_FLAG_BREAK | MSG_FLAG_PLACES | MSG_FLAG_PASSED | MSG_FLAG_YES | MSG_FLAG_PAIRED |
 		       MSG_FLAG_READY,
@@ -90,12 +90,19 @@ static uint16_t heir_fields(enum msg_kind kind, uint16_t flags)
 	return (kind == MSG_SYNC || kind == MSG_CLAIM || kind == MSG_RELEASE) && flags & MSG_FLAG_PASS ? HEIR : 0;
 }
 
+static uint16_t shared_fields(enum msg_kind kind, uint16_t flags)
+{
+	if (!(flags & MSG_FLAG_SHARED))
+		return 0;
+	return kind == MSG_MARK ? STAMP | SEEN | HELD | LIMIT : kind == MSG_HANDOVER ? USED : 0;
+}
+
 /* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
 static uint16_t fields(enum msg_kind kind, uint16_t flags)
 {
 	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
 		return 0;
-	return (uint16_t)(fields_of[kind] | heir_fields(kind, flags) | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
+	return (uint16_t)(fields_of[kind] | heir_fields(kind, flags) | shared_fields(kind, flags) | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
 			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0) | (tells_news(kind) && flags & MSG_FLAG_NEWS ? NEWS : 0) |
 			  (tells_delay(kind) && flags & MSG_FLAG_DELAY ? DELAY : 0));
 }
@@ -263,6 +270,15 @@ static bool heir_sensible(const struct msg *m)
 	return token_epoch(m->heir_number) && token_counter(m->heir_number) && !(m->flags & MSG_FLAG_NEWS);
 }
 
+/* What was held, by whom and since which of its daemons; or what is lost. */
+static bool shared_sensible(const struct msg *m)
+{
+	if (m->kind != MSG_MARK || !(m->flags & MSG_FLAG_SHARED))
+		return true;
+	return m->stamp && m->held && m->held <= CORE_LIMIT_MAX && m->delay && (m->number != 0) == (m->seen != 0) && m->seen <= UINT32_MAX &&
+	       !(m->flags & (VALUE_FLAGS | MSG_FLAG_LOST | MSG_FLAG_KNOWN | MSG_FLAG_LIMIT));
+}
+
 static bool limit_sensible(uint32_t limit)
 {
 	return limit && limit <= CORE_LIMIT_MAX;
@@ -302,7 +318,7 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (tells_news(m->kind) && (m->flags & NEWS_FLAGS ? !(has & NEWS) : m->kind == MSG_NEWS))
 		return false;
-	if (has & DELAY && (!m->delay || m->delay > CORE_DELAY_MAX || (m->kind != MSG_MARK && m->limit && m->limit != MSG_WEIGHT_ALL)))
+	if ((has & DELAY && (!m->delay || m->delay > CORE_DELAY_MAX)) || !shared_sensible(m))
 		return false;
 	if (has & VALUE && !value_sensible(&m->value))
 		return false;

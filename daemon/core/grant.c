@@ -99,13 +99,18 @@ static bool passed_on(const struct master *m, const struct master_name *r)
 	return r->queue && queue_at(m, r)->passed_to.session;
 }
 
+static bool mourned(const struct master *m, const struct master_name *r)
+{
+	return r->queue && queue_at(m, r)->mourned;
+}
+
 /* What is listed is not unlinked: its turn comes, and finds that nobody waits. */
 void record_drop_if_idle(struct master *m, name_t n)
 {
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || is_watched(m, r) || r->lost || r->holder || passed_on(m, r) || extra_keep_alone(m, name, r))
+	if (r->claims || r->listed || is_watched(m, r) || r->lost || r->holder || passed_on(m, r) || mourned(m, r) || extra_keep_alone(m, name, r))
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;
@@ -242,11 +247,11 @@ struct master_queue *queue_make(struct master *m, struct master_name *r)
 	return queue_at(m, r);
 }
 
-static void queue_drop_if_idle(struct master *m, struct master_name *r)
+void queue_drop_if_idle(struct master *m, struct master_name *r)
 {
 	const struct master_queue *q = queue_at(m, r);
 
-	if (q->first || q->upgrade || q->not_before || q->look_at || q->passed_to.session)
+	if (q->first || q->upgrade || q->not_before || q->look_at || q->passed_to.session || q->mourned)
 		return;
 	pool_give(&m->queues, r->queue);
 	r->queue = 0;
@@ -441,7 +446,9 @@ void claim_grant(struct master *m, name_t n, uint32_t handle, struct step *s)
 	uint64_t stamp = c->held ? 0 : wait_at(m, c)->stamp;
 	uint32_t wanted = wait_at(m, c)->wanted;
 
-	r->delay = exclusive(r, wanted) ? wait_at(m, c)->delay : 0;
+	/* Of those who share it, also of those who are lost, the longest counts. */
+	r->delay = !exclusive(r, wanted) && r->held && r->delay > wait_at(m, c)->delay ? r->delay : wait_at(m, c)->delay;
+	r->alone |= exclusive(r, wanted);
 	if (heir)
 		q->heir = 0;
 	claim_wait_not(m, r, handle);
@@ -551,19 +558,46 @@ static core_nsec_t delay_of(const struct master *m, unsigned shard, const struct
 	return when;
 }
 
+/* Shares and permits may be lost that nobody knows of: only what fits beside any number of them is granted. */
+static core_nsec_t unknown_of(const struct master *m, unsigned shard, const struct master_name *r, const struct master_claim *c)
+{
+	uint32_t wanted = wait_at(m, c)->wanted;
+	bool share = r->limit == MSG_WEIGHT_ALL && wanted != MSG_WEIGHT_ALL;
+
+#ifdef CORE_BREAK_DELAY_UNKNOWN
+	return 0;
+#endif
+	return share || r->alone || wanted <= c->held ? 0 : m->shard[shard].unknown_until;
+}
+
+/* If what is lost did not count any more, it would fit. */
+static bool mourned_in_the_way(const struct master *m, const struct master_name *r, const struct master_claim *c)
+{
+	return r->held - queue_at(m, r)->mourned_weight - c->held + wait_at(m, c)->wanted <= r->limit;
+}
+
 /* Once it is granted, a later master must know that there may be such delays: the store is told before. */
 static bool delay_recorded(struct master *m, unsigned shard, const struct master_name *r, const struct master_wait *w)
 {
 	struct master_shard *sh = &m->shard[shard];
 
 #ifndef CORE_BREAK_DELAY_RECORD
-	if (exclusive(r, w->wanted) && w->delay > sh->recorded) {
-		sh->record_want = w->delay > sh->record_want ? w->delay : sh->record_want;
+	enum delay_kind kind = exclusive(r, w->wanted) ? DELAY_ALONE : DELAY_SHARED;
+
+	if (w->delay > sh->recorded[kind]) {
+		sh->record_want[kind] = w->delay > sh->record_want[kind] ? w->delay : sh->record_want[kind];
 		m->record |= shard_bit(shard);
 		return false;
 	}
 #endif
 	return true;
+}
+
+static void refuse_busy(struct master *m, name_t n, uint32_t handle, struct step *s)
+{
+	claim_refuse(m, n, handle, -CORE_EBUSY, s);
+	if (names_at(m->names, n)->record)
+		record_list(m, n);
 }
 
 void grant_serve(struct master *m, name_t n, struct step *s)
@@ -582,19 +616,21 @@ void grant_serve(struct master *m, name_t n, struct step *s)
 	holder_settle(m, shard, r);
 	pass_settle(m, shard, r);
 	core_nsec_t when = delay_of(m, shard, r);
-	if (s->now < when && wait_at(m, c)->tries) {
-		claim_refuse(m, n, handle, -CORE_EBUSY, s);
-		if (names_at(m->names, n)->record)
-			record_list(m, n);
+	core_nsec_t unknown = unknown_of(m, shard, r, c);
+	bool fits = wait_at(m, c)->wanted <= c->held || r->held - c->held + wait_at(m, c)->wanted <= r->limit;
+
+	if (wait_at(m, c)->tries && (s->now < when || s->now < unknown || (!fits && mourned_in_the_way(m, r, c)))) {
+		refuse_busy(m, n, handle, s);
 		return;
 	}
-	if (s->now < when) {
-		queue_at(m, r)->not_before = when;
-		record_list_later(m, n, when);
+	if (s->now < when || s->now < unknown) {
+		if (s->now < when)
+			queue_at(m, r)->not_before = when;
+		record_list_later(m, n, max_u64(when, unknown));
 		return;
 	}
 	queue_at(m, r)->not_before = 0;
-	if (wait_at(m, c)->wanted > c->held && r->held - c->held + wait_at(m, c)->wanted > r->limit) {
+	if (!fits) {
 		if (!revoke(m, n, handle, s))
 			record_list(m, n);
 		return;

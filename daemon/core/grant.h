@@ -136,7 +136,26 @@ void pass_heard(struct master *m, name_t n, struct master_name *r, const struct 
 void pass_remember(struct master *m, struct master_name *r, const struct msg *msg);
 void pass_settle(struct master *m, unsigned shard, struct master_name *r);
 
+/*
+ * mourn.c
+ * mourn: so much was lost, and counts as held for the name's delay. mourn_frozen: what the claims of a name hold is in doubt from now on;
+ * they go. mourn_settle: the shard has opened. mourn_purge: nothing is known any more. mourn_tick: returns when the next one ends, 0: never.
+ */
+void mourn(struct master *m, name_t n, uint32_t weight, core_nsec_t from);
+void mourn_frozen(struct master *m, name_t n);
+void mourn_settle(struct master *m, unsigned shard);
+void mourn_purge(struct master *m, unsigned shard);
+core_nsec_t mourn_tick(struct master *m, core_nsec_t now);
+
+/* Of a MARK with SHARED; and the next one for the next master. false: there is none. */
+void mourn_mark(struct master *m, name_t n, const struct msg *msg);
+bool mourn_say(struct master *m, struct msg *mark, name_t *ret);
+
+/* There may be lost ones that nobody knows of, and they count for so long. */
+bool mourn_unknown(const struct master *m, unsigned shard, core_nsec_t *ret_left);
+
 struct master_queue *queue_make(struct master *m, struct master_name *r);
+void queue_drop_if_idle(struct master *m, struct master_name *r);
 
 /* The next in line; 0: nobody waits. */
 static inline uint32_t queue_head(const struct master *m, const struct master_name *r)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What a master that has been followed by another tells that one (S9): which holders were lost, which
- * sessions held alone, which values names have. What members hold they tell themselves.
+ * sessions held alone, or shares and permits with a lock-delay, which values names have. What members hold they tell themselves.
  */
 #include "grant.h"
 
@@ -31,6 +31,8 @@ bool master_tell_work(struct master *m, struct step *s)
 	if (m->telling_shard == CORE_SHARDS) {
 		m->telling_shard = (unsigned)__builtin_ctzll(m->telling);
 		m->telling_at = m->shard[m->telling_shard].names;
+		m->telling_mourned = m->shard[m->telling_shard].mourned;
+		m->telling_marks = 0;
 		struct msg begin = tell_msg(m, MSG_HANDOVER, m->telling_shard);
 		begin.number = m->shard[m->telling_shard].epoch;
 		begin.flags = MSG_FLAG_FIRST;
@@ -63,9 +65,21 @@ bool master_tell_work(struct master *m, struct step *s)
 		m->telling_at = r->shard_next;
 		return true;
 	}
+#ifndef CORE_BREAK_DELAY_SHARE_MARK
+	struct msg shared = tell_msg(m, MSG_MARK, shard);
+	name_t of;
+	if (mourn_say(m, &shared, &of)) {
+		shared.key = names_at(m->names, of)->key;
+		shared.key_len = names_at(m->names, of)->len;
+		step_send(s, &shared);
+		return true;
+	}
+#endif
 	struct msg over = tell_msg(m, MSG_HANDOVER, shard);
 	over.number = m->shard[shard].epoch;
 	over.flags = (uint16_t)((m->suspect & shard_bit(shard) ? 0 : MSG_FLAG_CLEAN) | (m->forgot & shard_bit(shard) ? MSG_FLAG_FORGOT : 0));
+	if (mourn_unknown(m, shard, &over.used) || (m->suspect & shard_bit(shard) && m->shard[shard].recorded[DELAY_SHARED]))
+		over.flags |= MSG_FLAG_SHARED;
 	step_send(s, &over);
 	m->telling &= ~shard_bit(shard);
 	m->telling_shard = CORE_SHARDS;

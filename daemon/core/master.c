@@ -22,6 +22,7 @@ void master_init(struct master *m, const struct core_memory *mem, struct names *
 	pool_init(&m->waits, mem, sizeof(struct master_wait));
 	pool_init(&m->watchers, mem, sizeof(struct watcher));
 	pool_init(&m->extras, mem, sizeof(struct master_extra));
+	pool_init(&m->mourned, mem, sizeof(struct master_mourned));
 }
 
 void master_done(struct master *m)
@@ -32,6 +33,7 @@ void master_done(struct master *m)
 	pool_done(&m->waits);
 	pool_done(&m->extras);
 	pool_done(&m->watchers);
+	pool_done(&m->mourned);
 }
 
 void master_begin(struct master *m, struct msg_peer self)
@@ -62,7 +64,8 @@ static void opened(struct master *m, shard_set_t shards)
 		struct master_shard *sh = &m->shard[__builtin_ctzll(shards)];
 
 		sh->opened_at = m->now;
-		sh->not_before = m->now + delay_span(sh->recorded);
+		sh->not_before = m->now + delay_span(sh->recorded[DELAY_ALONE]);
+		mourn_settle(m, (unsigned)(sh - m->shard));
 	}
 }
 
@@ -101,16 +104,22 @@ static void later_over(struct master *m, unsigned shard)
 	m->later &= ~shard_bit(shard);
 }
 
-void master_delays(struct master *m, const uint16_t delay[CORE_SHARDS], shard_set_t asked)
+static bool is_recorded(const struct master_shard *sh)
+{
+	return sh->record_want[DELAY_ALONE] <= sh->recorded[DELAY_ALONE] && sh->record_want[DELAY_SHARED] <= sh->recorded[DELAY_SHARED];
+}
+
+void master_delays(struct master *m, const uint16_t delay[DELAY_KINDS][CORE_SHARDS], shard_set_t asked)
 {
 	for (unsigned i = 0; i < CORE_SHARDS; i++) {
 		struct master_shard *sh = &m->shard[i];
 		bool waits = m->record & shard_bit(i);
 
-		sh->recorded = delay[i];
-		if (waits && sh->record_want <= sh->recorded) {
+		for (unsigned kind = 0; kind < DELAY_KINDS; kind++)
+			sh->recorded[kind] = delay[kind][i];
+		if (waits && is_recorded(sh)) {
 			m->record &= ~shard_bit(i);
-			sh->record_want = 0;
+			sh->record_want[DELAY_ALONE] = sh->record_want[DELAY_SHARED] = 0;
 			later_over(m, i);
 		}
 	}
@@ -141,7 +150,9 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 		m->telling_shard = CORE_SHARDS;
 	m->telling &= ~shard_bit(shard);
 	m->record &= ~shard_bit(shard);
-	sh->record_want = 0;
+	sh->record_want[DELAY_ALONE] = sh->record_want[DELAY_SHARED] = 0;
+	if (!keep_lost)
+		mourn_purge(m, shard);
 	for (name_t n = sh->names; n; n = next) {
 		struct master_name *r = record_of(m, n);
 
@@ -151,8 +162,11 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 			queue_at(m, r)->look_at = 0;
 		watchers_forget(m, r);           /* they say so again */
 		r->known &= keep_lost;
-		if (keep_lost)
+		r->alone = false;
+		if (keep_lost) {
 			pass_settle(m, shard, r);
+			mourn_frozen(m, n);
+		}
 		if (keep_lost && r->claims) {
 			r->holder = holder_of(m, r);
 			r->heard = false;
@@ -198,11 +212,13 @@ void master_reign(struct master *m, unsigned shard, uint32_t epoch, bool alone)
 	m->asking &= ~bit;
 	m->delays_known &= ~bit;
 	if (alone)
-		sh->recorded = CORE_DELAY_MAX;   /* nobody else will ever follow */
+		sh->recorded[DELAY_ALONE] = sh->recorded[DELAY_SHARED] = CORE_DELAY_MAX;        /* nobody else will ever follow */
 	m->handing &= ~bit;
 	m->listed = alone ? m->listed | bit : m->listed & ~bit;
 	if (!heir) {
 		m->suspect = alone || epoch == 1 ? m->suspect & ~bit : m->suspect | bit;
+		m->unknown = m->suspect & bit ? m->unknown | bit : m->unknown & ~bit;
+		sh->marks = 0;
 		m->forgot = epoch == 1 ? m->forgot & ~bit : m->forgot | bit;
 	}
 #ifdef CORE_BREAK_SYNC
@@ -257,7 +273,7 @@ void master_lapse(struct master *m)
 		m->shard[i] = (struct master_shard){ 0 };
 	}
 	m->opening = m->open = m->raise = m->frozen = m->listed = m->suspect = m->forgot = m->opened = 0;
-	m->asking = m->delays_known = m->record = 0;
+	m->asking = m->delays_known = m->record = m->unknown = 0;
 	m->ended = 0;
 }
 
@@ -279,6 +295,8 @@ static void ended_claim_drop(struct master *m, struct peer *p, core_nsec_t now)
 
 	if (c->held)
 		grant_void(m, shard, r, c);
+	if (c->held != MSG_WEIGHT_ALL)
+		mourn(m, n, c->held, now);
 	if (c->held == MSG_WEIGHT_ALL && r->limit == MSG_WEIGHT_ALL) {
 #ifdef CORE_BREAK_DELAY
 		r->delay = 0;
@@ -386,5 +404,6 @@ core_nsec_t master_tick(struct master *m, core_nsec_t now)
 		else if (look_at_of(m, record_of(m, l->first)) != NEVER_YET && (!next || look_at_of(m, record_of(m, l->first)) < next))
 			next = look_at_of(m, record_of(m, l->first));
 	}
-	return next;
+	core_nsec_t mourned = mourn_tick(m, now);
+	return mourned && (!next || mourned < next) ? mourned : next;
 }

@@ -24,7 +24,7 @@
  * Lock-delay: if a session ends, or comes back as a daemon that does not know what it held, and it held a name
  * exclusively, then nobody is granted that name before the delay of that hold has passed. A delay may not be granted before the
  * store knows that there are such in the shard (`recorded`, delays.h). A suspect reign reads this once nobody can be granted anything
- * by those before it, opens then, and observes it for all that it suspects.
+ * by those before it, opens then, and observes it for all that it suspects. Of shares and permits: mourn.c.
  *
  * A name has the value that its last exclusive holder has published (value.c), or none, or is `blank`: what was
  * published may be lost. While the shard is open a value is taken from the exclusive holder only, so what is
@@ -91,10 +91,22 @@ struct master_queue {
 	bool heir_off;                   /* the holder has been asked not to, and has not answered yet */
 	struct msg_peer passed_to;       /* said while the shard opened: that one may have had it; session 0: nobody */
 	core_nsec_t not_before;          /* lock-delay */
+	uint32_t mourned;                /* so many master_mourned are of this name ... */
+	uint64_t mourned_weight;         /* ... and so much of it is lost */
 	core_nsec_t look_at;             /* in the list of names to look at later: when; NEVER_YET: when the store has been told. 0: it is not */
 };
 
 #define NEVER_YET UINT64_MAX
+
+/* Shares or permits with a lock-delay: lost, or perhaps (mourn.c). */
+struct master_mourned {
+	name_t name;
+	uint32_t next;                   /* of the shard's, by `until` */
+	uint32_t weight;
+	uint16_t delay;
+	struct msg_peer holder;          /* in doubt: who had it. session 0: it is lost */
+	core_nsec_t until;               /* NEVER_YET: in doubt */
+};
 
 /* Of a name that carries something. */
 struct master_extra {
@@ -122,7 +134,7 @@ struct watcher {
 };
 
 struct master_name {
-	uint64_t held;                   /* the sum over its claims */
+	uint64_t held;                   /* the sum over its claims, and what is lost and still counts */
 	uint64_t holder;                 /* the session that held it alone, as the master before knew; 0: settled */
 	name_t next;                     /* LISTED: in its shard's list of names to look at, or to look at later */
 	name_t shard_next, shard_prev;   /* all of the shard */
@@ -136,8 +148,11 @@ struct master_name {
 	bool blank : 1;                  /* what was left behind may be lost */
 	bool heard : 1;                  /* `holder` has given it back, and told so */
 	bool kept : 1;                   /* nobody has it open: counted in `kept` */
-	uint16_t delay;                  /* of who holds it alone, or did in the reign before (`holder`) */
+	bool alone : 1;                  /* held exclusively in this reign: no share can be lost that was granted before it */
+	uint16_t delay;                  /* of who holds it alone, or did in the reign before (`holder`); of those who share it the longest */
 };
+
+enum delay_kind { DELAY_ALONE, DELAY_SHARED, DELAY_KINDS };
 
 struct name_list {
 	name_t first, last;
@@ -151,8 +166,11 @@ struct master_shard {
 	uint64_t stamp;                  /* the last one given */
 	core_nsec_t opened_at;
 	core_nsec_t not_before;          /* of suspect names */
-	uint16_t recorded;               /* the store says: there may be delays so long ... */
-	uint16_t record_want;            /* ... and shall say this before they are granted */
+	uint32_t mourned, mourned_last;  /* master_mourned */
+	uint64_t marks;                  /* of those that the former master has told, the last one's number */
+	core_nsec_t unknown_until;       /* shares and permits may be lost that nobody knows of, and count so long */
+	uint16_t recorded[DELAY_KINDS];          /* the store says: there may be delays so long ... */
+	uint16_t record_want[DELAY_KINDS];       /* ... and shall say this before they are granted */
 };
 
 struct barriers;
@@ -165,7 +183,7 @@ struct master {
 	struct peers *peers;
 	struct values *values;
 	struct msg_peer self;
-	struct pool records, claims, queues, waits, extras, watchers;
+	struct pool records, claims, queues, waits, extras, watchers, mourned;
 	uint32_t kept;                   /* names that are remembered for their values alone */
 	core_nsec_t now;                 /* as the caller last said */
 	shard_set_t opening, open, raise, frozen;
@@ -178,9 +196,14 @@ struct master {
 	shard_set_t asking;              /* suspect, and opens once it is known what the store says of delays, asked for from now on */
 	shard_set_t delays_known;        /* ... which it is */
 	shard_set_t record;              /* the store is to be told of longer delays */
+	shard_set_t mourns;              /* has master_mourned */
+	shard_set_t unknown;             /* opens without knowing who held shares and permits before */
+	shard_set_t unsure;              /* ... without knowing all of them: there was no memory */
 	shard_set_t telling;             /* frozen, and the next master is being told */
 	unsigned telling_shard;          /* whose names the walk is at; CORE_SHARDS: none */
 	name_t telling_at;
+	uint32_t telling_mourned;        /* then these */
+	uint64_t telling_marks;          /* so many have been told */
 	uint32_t telling_epoch[CORE_SHARDS];
 	struct msg_peer telling_to[CORE_SHARDS];
 	unsigned ended;                  /* peers whose claims are still to be dropped */
@@ -203,7 +226,7 @@ void master_yield(struct master *m, unsigned shard);
 void master_listed(struct master *m, shard_set_t shards);
 
 /* So the store says, or has been told. The shards in `asked` were in `asking` before it was asked. */
-void master_delays(struct master *m, const uint16_t delay[CORE_SHARDS], shard_set_t asked);
+void master_delays(struct master *m, const uint16_t delay[DELAY_KINDS][CORE_SHARDS], shard_set_t asked);
 
 /* The session has ended, or will not be heard of again: its claims are dropped, as work. */
 void master_ended(struct master *m, struct peer *p);

@@ -47,6 +47,8 @@ static void range_end(struct master *m, unsigned shard, struct master_claim *c, 
 /* A daemon that was started anew does not know of what was held: if it was given back, nobody knows in what state. */
 static void given_back_unheard(struct master *m, struct master_name *r, const struct master_claim *c)
 {
+	if (c && c->held != MSG_WEIGHT_ALL)
+		mourn(m, c->name, c->held, m->now);
 	if ((c && c->held != MSG_WEIGHT_ALL) || r->limit != MSG_WEIGHT_ALL)
 		return;
 	lost_alone(m, r, m->now);
@@ -210,6 +212,7 @@ static bool passes(const struct master *m, const struct master_claim *c, const s
 static void known_by(const struct master *m, struct master_name *r, const struct msg *msg)
 {
 	r->known |= msg->held && (msg->kind == MSG_SYNC || is_open(m, msg));
+	r->alone |= msg->held == MSG_WEIGHT_ALL && r->limit == MSG_WEIGHT_ALL && (msg->kind == MSG_SYNC || is_open(m, msg));
 }
 
 /* The very statement that the master knows already. */
@@ -266,6 +269,17 @@ static void news_again(struct master *m, name_t n, const struct master_claim *c,
 	record_list(m, n);
 }
 
+/* Of one who holds it alone his own counts, of those who share it the longest. Before what it holds is taken over. */
+static void delay_hear(struct master_name *r, const struct master_claim *c, const struct msg *msg)
+{
+	bool shares = c->held != MSG_WEIGHT_ALL && (r->held || r->holder);
+
+	if (msg->held && (!shares || msg->held == MSG_WEIGHT_ALL || msg->delay > r->delay))
+		r->delay = msg->delay;
+	else if (!msg->held && c->held == MSG_WEIGHT_ALL)
+		r->delay = 0;
+}
+
 static void take_statement(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
 	uint32_t limit = msg->limit ? msg->limit : MSG_WEIGHT_ALL;
@@ -320,8 +334,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	take_left(m, n, r, c, msg);
 	c->number = msg->number;
 	c->refused = 0;
-	if (msg->held == MSG_WEIGHT_ALL || c->held == MSG_WEIGHT_ALL)
-		r->delay = msg->held == MSG_WEIGHT_ALL ? msg->delay : 0;
+	delay_hear(r, c, msg);
 	claim_hold(m, r, c, msg->held);
 	if (passed)
 		pass_heard(m, n, r, msg, s);
@@ -479,6 +492,10 @@ static bool told_unaware(const struct master *m, const struct master_name *r, ui
 
 static void take_mark(struct master *m, name_t n, const struct msg *msg, core_nsec_t now)
 {
+	if (msg->flags & MSG_FLAG_SHARED) {
+		mourn_mark(m, n, msg);
+		return;
+	}
 	struct master_name *r = record_make(m, n, MSG_WEIGHT_ALL);
 
 	if (msg->number && !told_of(m, r, msg->number)) {
@@ -510,6 +527,11 @@ static void take_handover(struct master *m, const struct msg *msg)
 	if (!(m->opening & bit) || msg->number + 1 != m->shard[msg->shard].epoch)
 		return;
 	m->handing |= msg->flags & MSG_FLAG_FIRST ? bit : 0;
+	if (msg->flags & (MSG_FLAG_CLEAN | MSG_FLAG_SHARED) && m->handing & bit) {
+		m->unknown &= ~bit;
+		m->shard[msg->shard].unknown_until = max_u64(m->shard[msg->shard].unknown_until,
+							     m->now + min_u64(msg->used, delay_span(CORE_DELAY_MAX)));
+	}
 	if (!(msg->flags & MSG_FLAG_CLEAN) || !(m->handing & bit))
 		return;
 	m->suspect &= ~bit;

@@ -80,7 +80,7 @@ struct lease {
 	bool unmended : 1;               /* shared: whoever holds exclusively next is to be told of a death or loss */
 	bool lost : 1;                   /* what was left behind may be; held */
 	bool silent : 1;                 /* the caller has been told that the ref is free */
-	uint16_t delay;                  /* of an exclusive hold, and of one that is wanted */
+	uint16_t delay;                  /* of what is held, and of what is wanted */
 	uint32_t held, wanted;           /* totals */
 	uint32_t limit;                  /* that it was opened with */
 	uint32_t more;                   /* a lease_more; 0: none of that */

@@ -34,6 +34,7 @@ void lease_granted(struct member *m, core_ref_t ref, struct lease *l, const stru
 		a->name.range = l->range;
 		a->name.number = l->number;
 		a->name.weight = l->held;
+		a->name.delay = l->delay;
 		a->name.lost = msg->flags & MSG_FLAG_LOST;
 		a->name.observed = msg->flags & MSG_FLAG_OBSERVED;
 		a->name.value = lease_value(m, l);

@@ -23,11 +23,6 @@ static bool death_valid(const struct lease *l, bool died)
 	return !died || (l->limit == MSG_WEIGHT_ALL && l->held);
 }
 
-static bool delay_valid(uint16_t delay, uint32_t limit)
-{
-	return !delay || (delay <= CORE_DELAY_MAX && (!limit || limit == MSG_WEIGHT_ALL));
-}
-
 static bool key_valid(const void *key, uint16_t len, core_ref_t ref)
 {
 	return key && len && len <= CORE_KEY_MAX && ref < CORE_REFS;
@@ -56,7 +51,7 @@ int member_adopt(struct member *m, const struct core_event *ev, uint32_t value)
 {
 	struct lease *l;
 
-	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) || !delay_valid(ev->adopt.delay, ev->adopt.limit) ||
+	if (!key_valid(ev->adopt.key, ev->adopt.key_len, ev->adopt.ref) || !range_valid(ev->adopt.range) || ev->adopt.delay > CORE_DELAY_MAX ||
 	    !weight_valid(ev->adopt.weight, ev->adopt.limit_stamp ? CORE_LIMIT_MAX : ev->adopt.limit) || !adopted_value_valid(ev))
 		return -CORE_EINVAL;
 	if (lease_state(lease_at(m, ev->adopt.ref)) != LEASE_NONE)
@@ -149,7 +144,7 @@ int member_claim(struct member *m, const struct core_event *ev, struct step *s)
 	struct lease *l;
 
 	if (!key_valid(ev->claim.key, ev->claim.key_len, ev->claim.ref) ||
-	    !weight_valid(ev->claim.weight, ev->claim.limit_stamp ? CORE_LIMIT_MAX : ev->claim.limit) || !delay_valid(ev->claim.delay, ev->claim.limit))
+	    !weight_valid(ev->claim.weight, ev->claim.limit_stamp ? CORE_LIMIT_MAX : ev->claim.limit) || ev->claim.delay > CORE_DELAY_MAX)
 		return -CORE_EINVAL;
 	switch (lease_state(lease_at(m, ev->claim.ref))) {
 	case LEASE_NONE:
@@ -277,7 +272,7 @@ static int change_judge(const struct member *m, const struct lease *l, const str
 		return -CORE_EINVAL;
 	if (ev->change.upgrade && (l->limit != MSG_WEIGHT_ALL || wanted != MSG_WEIGHT_ALL || !held))
 		return -CORE_EINVAL;
-	if (!value_valid(l, &ev->change.value) || !death_valid(l, ev->change.died) || !delay_valid(ev->change.delay, l->limit))
+	if (!value_valid(l, &ev->change.value) || !death_valid(l, ev->change.died) || ev->change.delay > CORE_DELAY_MAX)
 		return -CORE_EINVAL;
 	if (held == l->held && (ev->change.value.state != CORE_VALUE_NONE || ev->change.died))
 		return -CORE_EINVAL;

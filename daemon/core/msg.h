@@ -33,10 +33,12 @@
  *   ASK       member -> master   what became of round `stamp`? Or, flag RESET: break the one that is forming
  *   ANSWER    master -> member   to ASK `number`; or arrival `number` cannot be: `error`
  *   PAST      member -> master   while syncing: this was the verdict of the last round that I know of
- *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN)
+ *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN). Shares and permits may be
+ *                                lost that are not marked, and count for `used` ns (flag SHARED)
  *   PLACE     master -> coordinator   the session `number` makes most of the shard's claims; 0: it need not stay here
  *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
- *                                lost, and is not to be followed for `used` ns; and its value. `delay` is the holder's
+ *                                lost, and is not to be followed for `used` ns; and its value. `delay` is the holder's. Flag SHARED: the
+ *                                session held `held` of it; or, `number` 0, so much was lost, and is taken for `used` ns (mourn.c)
  *
  * Every statement of a member's (SYNC, CLAIM, RELEASE) says all that it has of the name, in totals
  * (S10), under the number of its claim. A number stands for one pair of held and wanted: whoever
@@ -85,6 +87,7 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 #define MSG_FLAGS(X)                                                                           \
 	X(LAST, 1)        /* SYNC: that was all */                                             \
 	X(UPGRADE, 2)     /* statement: goes before the queue */                               \
+	X(SHARED, 2)      /* MARK, HANDOVER: of shares and permits */                          \
 	X(IN, 0x8000)     /* of barriers, as said above; some bits are another's in other kinds */ \
 	X(TOLD, 0x4000) X(BREAK, 0x2000) X(PLACES, 1024) X(PASSED, 128) X(YES, 256) X(RESET, 512) \
 	X(PAIRED, 2) X(READY, 8)                                                               \
@@ -104,7 +107,7 @@ static inline enum msg_receiver msg_receiver(enum msg_kind kind)
 	X(LEADS, 16384)   /* ... somebody does */                                              \
 	X(OFF, 32768)     /* OBSERVE, REVOKE, KEEP: not any more */                          \
 	X(OBSERVED, 32768) /* GRANT: as OBSERVED */                                            \
-	X(DELAY, 1024)    /* statement, MARK: of who holds it exclusively, or wants to */      \
+	X(DELAY, 1024)    /* statement, MARK: of who holds it, or wants to */                  \
 	X(FORGOT, 1024)   /* HANDOVER: values may be missing of names that are not marked */
 
 enum msg_flag {

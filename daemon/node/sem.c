@@ -55,7 +55,7 @@ void act_sem(struct node *n, const struct core_action *a)
 		sem_ledger_grant(s, slot, &(struct sem_grant){ a->name.weight, a->name.range.first, a->name.range.count });
 		return;
 	case CORE_ACT_GRANT:
-		sem_granted(s, slot);
+		sem_granted(s, slot, a->name.delay);
 		return;
 	case CORE_ACT_LEDGER_RELEASE:
 		sem_changed(s, slot, &(struct sem_grant){ 0 });

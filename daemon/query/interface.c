@@ -53,7 +53,7 @@ const char interface_dlock[] =
 ")\n"
 "\n"
 "# master: the node that grants it; there is none alone. ownerDied: the next robust holder is told so.\n"
-"# delayMs: the longest lock-delay that a process of this node has asked for. delayLeftMs: its holder has died, and nobody is granted it for so long.\n"
+"# delayMs: the longest lock-delay that a process of this node has asked for. delayLeftMs: its holder has died, and what that one had counts as held for so long.\n"
 "# readers: who holds it shared on this node, the first of readerCount; of a semaphore, who has permits besides holder.\n"
 "# opens: processes that have it open.\n"
 "# token: the last one given out. waiters: by priority, then in the order of their coming, the first ones of\n"

@@ -107,7 +107,7 @@ struct query_name {
 	const char *master;              /* the node that grants it; NULL: not known, or this node is alone */
 	bool owner_died;                 /* the next robust holder is told */
 	uint32_t delay_ms;               /* the longest lock-delay that a process of this node has asked for; 0: none */
-	uint32_t delay_left_ms;          /* its holder has died: nobody is granted it for so long; 0: not so */
+	uint32_t delay_left_ms;          /* one who held it has died: what it had counts as held for so long; 0: not so */
 	uint32_t opens;                  /* processes of this node that have it open */
 	uint64_t token;                  /* the last one given out */
 	const struct query_party *holder;           /* NULL: none */

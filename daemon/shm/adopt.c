@@ -127,7 +127,7 @@ void adopt_words(struct space *s)
 			continue;
 		adopt_word(s, next);
 		readers_want_again(s, next, WANTS);
-		if (n->raised && n->count && !n->shared)
+		if (n->raised && n->count)
 			space_revoke_now(s, next);
 		seg_watched_set(s->base, next, false);
 		sight_lock(s, next);

@@ -439,22 +439,27 @@ void client_release(struct shm *shm, uint32_t index, uint32_t open)
 	const struct ledger_open *o = ledger_open_at(&shm->ledger, open);
 	struct space *s = shm->spaces[o->space];
 	uint64_t token;
-	bool mourned;
+	bool mourned, left, alone;
 
 	if (!open_is_here(s, o->slot))
 		return;
-	if (kind_is_object(name_kind(s, o->slot)))
+	if (kind_is_object(name_kind(s, o->slot))) {
+		open_mourn(shm, index, open, 0, &alone);
 		return;
+	}
 	if (name_kind(s, o->slot) == KIND_ELECT)
 		elect_died(s, o->slot, index);
 	token = name_token(s, o->slot);  /* before the next one takes his */
 	upgrade_over(s, o->slot, index);
 	elect_ring(s, o->slot);
 	mourned = open_mourned(o);
-	if (open_mourn(shm, index, open, token))
+	left = open_mourn(shm, index, open, token, &alone);
+	if (alone)
 		return;
 	if (lock_died(&seg_slot(s->base, o->slot)->word, index) && !mourned)
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, NULL);
+	if (!left && !shm->clients[index])
+		reader_gone(s, o->slot, index);
 	watch_owed(s, o->slot);
 	if (name_revoked(name_at(s, o->slot)))
 		yield_look(s, o->slot);
@@ -502,6 +507,16 @@ int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t s
 	return 0;
 }
 
+int client_permits_delay(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t ms)
+{
+	uint32_t open = slot < SEG_SLOTS_MAX ? ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot) : 0;
+
+	if (!open || !ms || ms > LEDGER_DELAY_MAX || name_kind(s, slot) != KIND_SEM)
+		return -EINVAL;
+	delay_asked(s, slot, open, (uint16_t)ms);
+	return 0;
+}
+
 int client_value(struct client *c, struct shm *shm, struct space *s, uint32_t slot)
 {
 	if (slot >= SEG_SLOTS_MAX || !ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot) || !name_is_lock(s, slot))
@@ -523,7 +538,7 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	shm->clients[index] = NULL;
 	client_free(shm, c);
 	anchor_remove(shm, index);
-	readers_forget(shm, index);
+	readers_forget(shm, index, false);
 	chore_leave(shm, index);
 	if (losing && --shm->losing == 0 && !shm->loss_walk.on)
 		shm->ops.loss_done(shm->ops.arg);
@@ -533,6 +548,7 @@ void client_forget(struct shm *shm, uint32_t index)
 {
 	uid_t uid = ledger_client(&shm->ledger, index)->uid;
 
+	readers_forget(shm, index, true);
 	table_drop(&shm->ledger.clients, index);
 	quota_give(&shm->quotas, uid, QUOTA_CLIENTS);
 }

@@ -313,6 +313,13 @@ static void conn_onloss(struct conn *c, const struct attach_onloss *m)
 	conn_done(c, s && !s->broken ? client_onloss(c->client, c->shm, s, m->slot, m->signo) : -EINVAL);
 }
 
+static void conn_delay(struct conn *c, const struct attach_delay *m)
+{
+	struct space *s = conn_space(c, m->space);
+
+	conn_done(c, s && !s->broken ? client_permits_delay(c->client, c->shm, s, m->slot, m->ms) : -EINVAL);
+}
+
 /* With the segment, since the client has mapped nothing of what lies behind the slots. */
 static void conn_value(struct conn *c, const struct attach_value *m)
 {
@@ -345,6 +352,7 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		struct attach_close close;
 		struct attach_hint hint;
 		struct attach_onloss onloss;
+		struct attach_delay delay;
 		struct attach_value value;
 		struct attach_reader reader;
 		char bytes[ATTACH_PACKET_MAX];
@@ -391,6 +399,11 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		if (n != sizeof m.onloss)
 			goto bad;
 		conn_onloss(c, &m.onloss);
+		return;
+	case ATTACH_DELAY:
+		if (n != sizeof m.delay)
+			goto bad;
+		conn_delay(c, &m.delay);
 		return;
 	case ATTACH_VALUE:
 		if (n != sizeof m.value)

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Lock-delay: after an exclusive holder has died nobody is granted its lock for as long as it has asked for.
+ * Lock-delay: after a holder has died what it held is not free for as long as it has asked for.
  *
- * A process that dies on a node that lives: its word stays its own for so long (the open is `mourned`), as if it had been
- * stopped. So whatever holds of a lock that is held holds of this one, for clients of this node, for others that ask for it back or
+ * A process that dies on a node that lives: its word stays its own for so long, its cells where it reads, the permits in its account (the open is
+ * `mourned`), as if it had been stopped. So whatever holds of a lock that is held holds of this one, for clients of this node, for others that ask for it back or
  * try, for a lapse and for a restart: the ledger knows when it is over.
  *
  * A node that dies or lapses: the master observes the delay of its claim, which is the longest that any process of the node has
  * asked for since the name was opened here. What must hold: nobody holds with a delay that the claim does not name. So where one asks for
- * a longer one while the name is leased, the lease is given back, and claimed anew by whoever wants it; and so is a grant of a
- * claim from before (`raised`).
+ * a longer one while the name is leased, the lease is given back, as soon as those have left who read or hold it, and claimed anew by whoever wants
+ * it; and so is a grant of a claim from before (`raised`). Permits: sem_later().
  */
 #include <stdio.h>
 
-#include "shm.h"
+#include "sem.h"
 #include "word.h"
 
 #define UNTIL (UINT32_C(1) << 31)        /* of ledger_open.delay: the rest is a time in ms */
@@ -43,27 +43,35 @@ static void mourn_arm(struct shm *shm, uint32_t left)
 static bool owns_alone(const struct space *s, uint32_t slot, uint32_t client)
 {
 	const struct ledger_name *n = name_at(s, slot);
-	uint64_t w = LOCK_LOAD(&seg_slot(s->base, slot)->word);
+	uint64_t w = name_is_lock(s, slot) ? LOCK_LOAD(&seg_slot(s->base, slot)->word) : 0;
 
 	return n->count && !n->shared && (w & LOCK_OWNER) == client && (w & LOCK_EXCLUSIVE);
 }
 
-bool open_mourn(struct shm *shm, uint32_t index, uint32_t open, uint64_t token)
+static bool mourn_begin(struct shm *shm, uint32_t index, struct ledger_open *o, uint64_t token)
 {
-	struct ledger_open *o = ledger_open_at(&shm->ledger, open);
 	struct space *s = shm->spaces[o->space];
-	uint32_t left;
+	bool alone = owns_alone(s, o->slot, index);
 	char text[64];
 
-	if (!open_mourned(o)) {
-		if (shm->clients[index] || !o->delay || !owns_alone(s, o->slot, index))
-			return false;
-		snprintf(text, sizeof text, "nobody is granted it for %u ms", o->delay);
-		/* Rounded up. */
-		word_store32(&o->delay, ((uint32_t)(loop_now(shm->loop) / NSEC_PER_MSEC) + o->delay + 1) | UNTIL);
+	if (shm->clients[index] || !o->delay)
+		return false;
+	if (name_is_lock(s, o->slot) ? !alone && !reader_is(s, o->slot, index) : !sem_died(s, o->slot, index))
+		return false;
+	snprintf(text, sizeof text, "nobody is granted it for %u ms", o->delay);
+	/* Rounded up. */
+	word_store32(&o->delay, ((uint32_t)(loop_now(shm->loop) / NSEC_PER_MSEC) + o->delay + 1) | UNTIL);
+	if (alone)
 		shm_tell(shm, "owner-died", s, o->slot, ledger_client(&shm->ledger, index)->pid, token, text);
-	}
-	left = mourn_left(shm, o);
+	return true;
+}
+
+bool open_mourn(struct shm *shm, uint32_t index, uint32_t open, uint64_t token, bool *ret_alone)
+{
+	struct ledger_open *o = ledger_open_at(&shm->ledger, open);
+	uint32_t left = open_mourned(o) || mourn_begin(shm, index, o, token) ? mourn_left(shm, o) : 0;
+
+	*ret_alone = left && owns_alone(shm->spaces[o->space], o->slot, index);
 	if (left)
 		mourn_arm(shm, left);
 	return left;
@@ -110,17 +118,30 @@ void delay_asked(struct space *s, uint32_t slot, uint32_t open, uint16_t ms)
 {
 	struct ledger_open *o = ledger_open_at(&s->shm->ledger, open);
 	struct ledger_name *n = name_at(s, slot);
-	bool claimed = n->count ? !n->shared || n->state == NAME_ASKED : name_claims(n);
+	bool claimed = name_is_lock(s, slot) ? n->count || name_claims(n) : sem_claims(s, slot);
 
 	if (ms > o->delay)
 		word_store32(&o->delay, ms);
-	if (ms <= n->delay)
+	if (ms <= n->delay) {
+		if (n->raised && !name_is_lock(s, slot))
+			sem_raised(s, slot);     /* it is not the first that waits for it */
 		return;
+	}
 	if (claimed && s->shm->config.many)
 		n->raised = 1;
 	__atomic_store_n(&n->delay, ms, __ATOMIC_RELEASE);
-	if (n->raised && n->count && !n->shared)
+	if (n->raised && name_is_lock(s, slot) && n->count)
 		space_revoke_now(s, slot);
+	else if (n->raised && !name_is_lock(s, slot))
+		sem_raised(s, slot);
+}
+
+uint16_t delay_of(const struct space *s, uint32_t slot, uint32_t client)
+{
+	uint32_t open = ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot);
+	uint32_t delay = open ? ledger_open_at(&s->shm->ledger, open)->delay : 0;
+
+	return delay <= LEDGER_DELAY_MAX ? (uint16_t)delay : 0;
 }
 
 /* The ledger may have had it of one, and not yet of the name. It goes back when words are looked at. */
@@ -128,17 +149,31 @@ void delay_adopt(struct space *s, const struct ledger_open *o)
 {
 	struct ledger_name *n = name_at(s, o->slot);
 
-	if (!name_is_lock(s, o->slot) || o->delay > LEDGER_DELAY_MAX || o->delay <= n->delay)
+	if (o->delay > LEDGER_DELAY_MAX || o->delay <= n->delay)
 		return;
-	n->raised = n->count && !n->shared && s->shm->config.many;
+	n->raised = (n->count || !name_is_lock(s, o->slot)) && s->shm->config.many;
 	n->delay = (uint16_t)o->delay;
 }
 
-uint32_t delay_left(const struct space *s, uint32_t slot)
+static void longest(struct space *s, uint32_t slot, uint32_t client, void *arg)
 {
-	uint32_t client = (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER);
-	uint32_t open = client ? ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot) : 0;
+	uint32_t open = client ? ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot) : 0, *most = arg;
 	const struct ledger_open *o = open ? ledger_open_at(&s->shm->ledger, open) : NULL;
+	uint32_t left = o && open_mourned(o) ? mourn_left(s->shm, o) : 0;
 
-	return o && open_mourned(o) ? mourn_left(s->shm, o) : 0;
+	*most = left > *most ? left : *most;
+}
+
+uint32_t delay_left(struct space *s, uint32_t slot)
+{
+	uint32_t most = 0;
+
+	if (!name_is_lock(s, slot)) {
+		sem_each_holder(s, slot, longest, &most);
+		return most;
+	}
+	longest(s, slot, (uint32_t)(LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_OWNER), &most);
+	if (s->lines_mourned)
+		readers_each(s, slot, longest, &most);
+	return most;
 }

@@ -65,7 +65,7 @@ struct ledger_open {
 	uint16_t space, flags;
 	uint32_t next, prev;             /* of this client; made anew at a restart */
 	uint32_t hash_next;
-	uint32_t delay;                  /* of a lock, ms: after its holder's death. delay.c: or when that is over */
+	uint32_t delay;                  /* of a lock or semaphore, ms: after its holder's death. delay.c: or when that is over */
 };
 
 enum ledger_open_flags {
@@ -86,7 +86,7 @@ struct ledger_name {
 	uint64_t first, count;           /* the range of tokens; count 0: no lease */
 	uint64_t number;                 /* of the claim that it answers */
 	uint16_t opens;                  /* how many clients; made anew at a restart */
-	uint16_t delay;                  /* of a lock, ms: the longest that one of them has asked for */
+	uint16_t delay;                  /* of a lock or semaphore, ms: the longest that one of them has asked for */
 	uint32_t hash_next;              /* likewise */
 	uint32_t text_long;              /* record in long, or 0: the text is here */
 	uint32_t state : 3;              /* enum name_state; made anew at a restart */

@@ -452,6 +452,8 @@ void space_lowered(struct space *s, uint32_t slot, uint64_t first, uint64_t coun
 	n->revoked = n->keeps = n->fresh = 0;
 	if (!s->broken)
 		name_reopen(s, slot);
+	if (n->raised)
+		space_revoke_now(s, slot);
 }
 
 /* Granted with a shorter delay than is asked for by now: it goes back before it is used, but for what is read. */
@@ -483,7 +485,7 @@ void space_granted(struct space *s, uint32_t slot, bool lost)
 	if (LOCK_LOAD(&g->word) & (LOCK_OWNER | LOCK_L))
 		name_shut(s, slot);
 	readers_want_over(s, slot);      /* served, or said again by who sleeps on */
-	if (n->raised && !n->shared) {
+	if (n->raised) {
 		name_give_again(s, slot, lost);
 		return;
 	}

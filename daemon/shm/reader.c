@@ -91,30 +91,82 @@ static void left(struct space *s, uint32_t slot)
 		yield_look(s, slot);
 }
 
-static void line_back(struct space *s, uint32_t line)
+static uint32_t cell_slot_of(uint64_t cell)
+{
+	uint64_t n = cell >> CELL_SHIFT;
+
+	return n && n - 1 < SEG_SLOTS_MAX ? (uint32_t)n - 1 : SEG_SLOTS_MAX;
+}
+
+/* Its client is dead, and has asked for a lock-delay. */
+static bool cell_stays(const struct space *s, uint64_t cell, uint32_t client)
+{
+	uint32_t slot = cell_slot_of(cell), open;
+
+	if (slot == SEG_SLOTS_MAX || !name_is_lock(s, slot) || !cell_is(cell, cell_of(slot, READ_LOAD(&seg_slot(s->base, slot)->gate))))
+		return false;
+	open = ledger_open_find(&s->shm->ledger, client, (uint16_t)s->id, slot);
+	return open && ledger_open_at(&s->shm->ledger, open)->delay;
+}
+
+/* only: SEG_SLOTS_MAX: all that do not stay. Returns whether something is left in it. */
+static bool line_back(struct space *s, uint32_t line, uint32_t only)
 {
 	uint64_t *cells = seg_line(s->base, line), was;
+	bool rest = false;
 
 	for (unsigned i = 0; i < SEG_LINE_CELLS; i++) {
-		FAULT_AROUND(was = READ_SWAP(&cells[i], 0));
-		if (was >> CELL_SHIFT && (was >> CELL_SHIFT) - 1 < SEG_SLOTS_MAX)
-			left(s, (uint32_t)(was >> CELL_SHIFT) - 1);
+		was = READ_LOAD(&cells[i]);
+		if (!was)
+			continue;
+		if (only == SEG_SLOTS_MAX ? cell_stays(s, was, line_at(s, line)->client) : cell_slot_of(was) != only) {
+			rest = true;
+			continue;
+		}
+		FAULT_AROUND(READ_SWAP(&cells[i], 0));
+		if (cell_slot_of(was) != SEG_SLOTS_MAX)
+			left(s, cell_slot_of(was));
+	}
+	return rest;
+}
+
+static void lines_forget(struct space *s, uint32_t client, uint32_t only)
+{
+	for (uint32_t line = 0, next; (next = table_next(&s->lines, line)); line = next) {
+		if (line_at(s, next)->client != client)
+			continue;
+		if (!s->broken && line_back(s, next, only))
+			s->lines_mourned = true;
+		else
+			table_drop(&s->lines, next);
 	}
 }
 
-void readers_forget(struct shm *shm, uint32_t client)
+void readers_forget(struct shm *shm, uint32_t client, bool again)
 {
 	for (uint32_t i = 0; i < LEDGER_SPACES_MAX; i++) {
 		struct space *s = shm->spaces[i];
 
-		for (uint32_t line = 0, next; s && s->lines.base && (next = table_next(&s->lines, line)); line = next) {
-			if (line_at(s, next)->client != client)
-				continue;
-			if (!s->broken)
-				line_back(s, next);
-			table_drop(&s->lines, next);
-		}
+		if (s && s->lines.base && (!again || s->lines_mourned))
+			lines_forget(s, client, SEG_SLOTS_MAX);
 	}
+}
+
+bool reader_is(const struct space *s, uint32_t slot, uint32_t client)
+{
+	uint64_t of = cell_of(slot, READ_LOAD(&seg_slot(s->base, slot)->gate));
+
+	for (uint32_t line = 0; s->lines_mourned && (line = table_next(&s->lines, line));)
+		for (unsigned i = 0; line_at(s, line)->client == client && i < SEG_LINE_CELLS; i++)
+			if (cell_is(READ_LOAD(&seg_line(s->base, line)[i]), of))
+				return true;
+	return false;
+}
+
+void reader_gone(struct space *s, uint32_t slot, uint32_t client)
+{
+	if (s->lines_mourned)
+		lines_forget(s, client, slot);
 }
 
 void readers_adopt(struct space *s)

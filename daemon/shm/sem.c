@@ -239,7 +239,9 @@ static int sem_recall(struct object *o)
 static void sem_adopt(struct object *o)
 {
 	struct sem *m = sem_of(o);
+	const struct ledger_name *rec = record_of(m);
 
+	m->delay = rec->raised ? 0 : rec->delay;
 	for (struct account *a = o->accounts; a; a = a->next) {
 		struct sem_client *c = sem_client_of(a);
 
@@ -250,6 +252,7 @@ static void sem_adopt(struct object *o)
 		ring_want(m, c);
 		ring_box(m, c);
 	}
+	sem_raised(o->space, o->slot);
 	sem_soon(m);
 }
 
@@ -274,6 +277,7 @@ static void lapse_account(struct sem *m, struct sem_client *c)
 static void lapse_core(struct sem *m, bool waits)
 {
 	m->keep = SEM_KEEP_ALL;
+	m->delay = 0;
 	m->resize_said = false;
 	m->tries_kept = false;
 	if (waits)

@@ -74,6 +74,9 @@ struct sem {
 	enum sem_core core;
 	uint32_t asked;                  /* of the core: the total that is waited for; 0: nothing */
 	bool asked_tries;
+	uint16_t asked_delay;
+	uint16_t delay;                  /* that the claim named by which it has what it has */
+	uint32_t again;                  /* of the free ones, so many are to be claimed anew for the first in line */
 	uint8_t asked_priority;
 	bool tries_kept;                 /* another node has tried, and wants an answer at once */
 	bool leaving;                    /* the node leaves: nothing more is asked for */
@@ -118,6 +121,17 @@ void sem_sum_set(struct sem *m, struct sem_client *c, uint32_t sum);         /* 
 void sem_unbar(struct sem *m, struct sem_client *c);
 void sem_wake(const struct sem_client *c);
 
+/*
+ * Its client has asked for a lock-delay that the claim does not name: so what is here is not for it before it has been given back and
+ * claimed anew, nor what it holds, once it is posted.
+ */
+bool sem_later(const struct sem *m, const struct sem_client *c);
+void sem_raised(struct space *s, uint32_t slot);        /* somebody has */
+bool sem_claims(const struct space *s, uint32_t slot);  /* something is claimed, or held */
+
+/* Its client is gone, and has asked for a delay. Returns whether it held permits: they stay its own. */
+bool sem_died(struct space *s, uint32_t slot, uint32_t client);
+
 /* After the step of the core that is under way: what it is told comes behind all that it has said. */
 static inline void sem_soon(struct sem *m)
 {
@@ -139,7 +153,7 @@ struct sem_grant {
 	uint64_t first, count;           /* tokens */
 };
 void sem_ledger_grant(struct space *s, uint32_t slot, const struct sem_grant *g);
-void sem_granted(struct space *s, uint32_t slot);
+void sem_granted(struct space *s, uint32_t slot, uint16_t delay);        /* by a claim that named it */
 void sem_changed(struct space *s, uint32_t slot, const struct sem_grant *left);  /* weight 0: the lease is no more */
 void sem_forgotten(struct space *s, uint32_t slot);
 void sem_refused(struct space *s, uint32_t slot, int error);

@@ -63,6 +63,7 @@ static void claim(struct sem *m, uint32_t wanted, bool tries)
 	m->asked = wanted;
 	m->asked_tries = tries;
 	m->asked_priority = priority_of(m);
+	m->asked_delay = name_at(m->o.space, m->o.slot)->delay;
 	say(m, (struct sem_say){ .what = SEM_SAY_CLAIM, .wanted = wanted, .tries = tries, .priority = m->asked_priority, .limit = m->opened,
 				 .present = m->stamp ? m->limit : 0, .stamp = m->stamp });
 }
@@ -70,9 +71,11 @@ static void claim(struct sem *m, uint32_t wanted, bool tries)
 static void change(struct sem *m, uint32_t give, uint32_t wanted, bool tries)
 {
 	uint8_t priority = wanted ? priority_of(m) : 0;
+	uint16_t delay = name_at(m->o.space, m->o.slot)->delay;
 
-	if (!give && wanted == m->asked && (!wanted || (tries == m->asked_tries && priority == m->asked_priority)))
+	if (!give && wanted == m->asked && (!wanted || (tries == m->asked_tries && priority == m->asked_priority && delay == m->asked_delay)))
 		return;
+	m->asked_delay = delay;
 	m->weight -= give;
 	m->free -= give;
 	m->asked = wanted;
@@ -158,7 +161,7 @@ bool sem_lease(const struct space *s, uint32_t slot, struct sem_lease *ret)
 	return true;
 }
 
-void sem_granted(struct space *s, uint32_t slot)
+void sem_granted(struct space *s, uint32_t slot, uint16_t delay)
 {
 	struct sem *m = sem_at(s, slot);
 	struct sem_lease l;
@@ -169,6 +172,9 @@ void sem_granted(struct space *s, uint32_t slot)
 	m->weight = l.weight;
 	m->token = l.first;
 	m->asked = 0;
+	m->delay = delay;
+	if (delay >= name_at(s, slot)->delay)
+		name_at(s, slot)->raised = 0;
 	m->keep = SEM_KEEP_ALL;
 	m->fresh = true;
 	sem_noted(m);

@@ -143,6 +143,8 @@ void sem_unbar(struct sem *m, struct sem_client *c)
 	sem_clear(&sem_words(c)->word, SEM_B);
 }
 
+enum served { SERVED, WAITS_HERE, WAITS_ELSEWHERE };
+
 /* --- Taking back --- */
 
 /* Whoever has been granted something and has not taken it yet; the daemon sees that by what it wants. */
@@ -239,10 +241,75 @@ static bool gather(struct sem *m, uint32_t missing, const struct sem_client *exc
 static void unbar_rest(struct sem *m)
 {
 	for (struct sem_client *c = m->holders; c && m->n_barred; c = c->holder_next)
-		if (c->barred && c->round != m->round) {
+		if (c->barred && c->round != m->round && !sem_later(m, c)) {
 			sem_unbar(m, c);
 			sem_wake(c);
 		}
+}
+
+/* --- Lock-delay (delay.c) --- */
+
+bool sem_later(const struct sem *m, const struct sem_client *c)
+{
+	const struct space *s = m->o.space;
+
+	return s->shm->config.many && name_at(s, m->o.slot)->delay > m->delay && delay_of(s, m->o.slot, c->a.client) > m->delay;
+}
+
+bool sem_claims(const struct space *s, uint32_t slot)
+{
+	const struct object *o = object_at(s, slot);
+
+	return o && sem_of((struct object *)o)->core == SEM_CORE_IN;
+}
+
+void sem_raised(struct space *s, uint32_t slot)
+{
+	struct object *o = object_at(s, slot);
+	struct sem *m = sem_of(o);
+
+	if (!o || s->broken)
+		return;
+	for (struct sem_client *c = m->holders, *next; c; c = next) {
+		next = c->holder_next;
+		if (!sem_later(m, c))
+			continue;
+		take_from(m, c, SEM_PERMITS_MAX);
+		if (c->sum)
+			sem_bar(m, c);
+	}
+	sem_soon(m);
+}
+
+bool sem_died(struct space *s, uint32_t slot, uint32_t client)
+{
+	struct account *a = name_kind(s, slot) == KIND_SEM ? account_of(s, slot, client) : NULL;
+	struct sem *m = a ? sem_of(a->object) : NULL;
+
+	if (!m || s->broken)
+		return false;
+	word_store(&sem_words(sem_client_of(a))->want, 0);       /* should the daemon be started anew meanwhile */
+	sem_unqueue(m, sem_client_of(a));
+	take_from(m, sem_client_of(a), SEM_PERMITS_MAX);
+	sem_soon(m);
+	return sem_client_of(a)->sum;
+}
+
+/* What it is to have is given back first, and asked for again. */
+static enum served serve_later(struct sem *m, struct sem_client *c, uint32_t n, bool tries, uint32_t *ret_missing)
+{
+	bool stays = false;
+
+	take_from(m, c, SEM_PERMITS_MAX);
+	if (n > m->free)
+		stays = gather(m, n - m->free, c, tries ? ONLY_IDLE : AFTER_STAY);
+	m->again = n < m->free ? n : m->free;
+	*ret_missing = n - m->again;
+	if (m->again || (m->weight < m->limit && !stays))
+		return m->leaving ? WAITS_HERE : WAITS_ELSEWHERE;
+	if (tries)
+		sem_answer(c, (uint32_t)(__atomic_load_n(&sem_words(c)->want, __ATOMIC_ACQUIRE) >> 32), EAGAIN);
+	return tries ? SERVED : WAITS_HERE;
 }
 
 /* --- Granting --- */
@@ -272,8 +339,6 @@ static uint32_t sem_idle_of(const struct sem_account *a)
 	return sem_idle(SEM_LOAD(&a->word, __ATOMIC_RELAXED), SEM_LOAD(&a->given, __ATOMIC_ACQUIRE), SEM_LOAD(&a->lost, __ATOMIC_RELAXED));
 }
 
-enum served { SERVED, WAITS_HERE, WAITS_ELSEWHERE };
-
 /* The first in line. *ret_missing: beyond what the node has gathered. */
 static enum served serve_first(struct sem *m, struct sem_client *c, uint32_t *ret_missing)
 {
@@ -289,6 +354,8 @@ static enum served serve_first(struct sem *m, struct sem_client *c, uint32_t *re
 		sem_answer(c, turn, EINVAL);
 		return SERVED;
 	}
+	if (sem_later(m, c) && m->weight)
+		return serve_later(m, c, n, tries, ret_missing);
 	account_mend(m, c);
 	idle = sem_idle_of(sem_words(c));
 	need = n > idle ? n - idle : 0;
@@ -349,6 +416,7 @@ static void serve_round(struct sem *m, bool *ret_waits)
 	bool tries = false;
 
 	m->round++;
+	m->again = 0;
 	while (m->fresh && how == SERVED && m->first)   /* what is granted is used once, however soon others want it */
 		how = serve_first(m, m->first, &missing);
 	m->fresh = false;
@@ -362,9 +430,10 @@ static void serve_round(struct sem *m, bool *ret_waits)
 		tries = __atomic_load_n(&sem_words(m->first)->want, __ATOMIC_ACQUIRE) & SEM_TRIES;
 		wanted = missing < m->limit - m->weight ? m->weight + missing : m->limit;
 	}
+	give = how == WAITS_ELSEWHERE ? m->again : 0;
 	/* While it waits for others to give here, nothing more is asked for; what has been asked for stands. */
 	if (how != WAITS_HERE || (m->asked && m->asked > m->limit))
-		sem_tell(m, 0, wanted, tries);
+		sem_tell(m, give, wanted, tries);
 	else
 		sem_resize_say(m);
 	unbar_rest(m);

@@ -147,6 +147,7 @@ struct space {
 	struct table names, longs, lines;
 	uint32_t lines_used;             /* reader.c: their memory is there */
 	uint64_t era;                    /* reader.c: the last one begun */
+	bool lines_mourned;              /* reader.c: some may be of clients that are dead */
 	uint32_t *buckets, n_buckets;
 	uint64_t seed;                   /* of the hash: clients choose the names */
 	uint32_t n_clients;
@@ -523,6 +524,7 @@ int client_open(struct client *c, struct shm *shm, struct space *s, const struct
 		uint32_t *ret_slot, uint32_t *ret_account);
 int client_close(struct client *c, struct shm *shm, struct space *s, uint32_t slot);
 int client_onloss(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t signo);
+int client_permits_delay(struct client *c, struct shm *shm, struct space *s, uint32_t slot, uint32_t ms);
 int client_value(struct client *c, struct shm *shm, struct space *s, uint32_t slot);     /* a page for what the name carries */
 void client_free(struct shm *shm, struct client *c);       /* the record stays */
 void client_release(struct shm *shm, uint32_t index, uint32_t open);     /* it is dead: what it owned there is free */
@@ -551,11 +553,13 @@ bool client_leaves(const struct shm *shm, uint32_t index); /* that is under way 
 /* --- delay.c: lock-delay --- */
 
 void delays_init(struct shm *shm);
-void delay_asked(struct space *s, uint32_t slot, uint32_t open, uint16_t ms);    /* by a client that has the lock open */
+void delay_asked(struct space *s, uint32_t slot, uint32_t open, uint16_t ms);    /* by a client that has the lock, or semaphore, open */
+uint16_t delay_of(const struct space *s, uint32_t slot, uint32_t client);        /* that it has asked for */
 void delay_adopt(struct space *s, const struct ledger_open *o);     /* the name, of one who has it open */
 bool open_mourned(const struct ledger_open *o);
-bool open_mourn(struct shm *shm, uint32_t index, uint32_t open, uint64_t token); /* its client is gone: what it held exclusively stays its own for a while */
-uint32_t delay_left(const struct space *s, uint32_t slot); /* in ms; 0: nobody who held it is mourned */
+/* Its client is gone: what it held or read stays its own for a while. *ret_alone: the word too. */
+bool open_mourn(struct shm *shm, uint32_t index, uint32_t open, uint64_t token, bool *ret_alone);
+uint32_t delay_left(struct space *s, uint32_t slot);       /* in ms; 0: nobody who held it is mourned */
 
 /* --- adopt.c --- */
 
@@ -569,7 +573,10 @@ void adopt_end(int shm_dirfd);           /* an earlier session's segments: close
 int readers_begin(struct space *s);
 void readers_adopt(struct space *s);     /* the clients are there */
 int reader_line(struct client *c, struct space *s, uint32_t *ret_line);  /* -ENOSPC */
-void readers_forget(struct shm *shm, uint32_t client);     /* it is dead: what it read is not read any more */
+/* It is dead: what it read is not read any more, but for what has a lock-delay. again: nor is that. */
+void readers_forget(struct shm *shm, uint32_t client, bool again);
+bool reader_is(const struct space *s, uint32_t slot, uint32_t client);   /* it is dead, and what it read has a lock-delay */
+void reader_gone(struct space *s, uint32_t slot, uint32_t client);       /* ... which is over */
 bool readers_inside_now(const struct space *s, uint32_t slot);
 unsigned readers_cost(const struct space *s, uint32_t slot);       /* of looking for them, beyond a look at the word: in such looks */
 

@@ -40,10 +40,11 @@
 
 #define ATTACH_MAGIC   UINT32_C(0x31414c44)      /* "DLA1" */
 #define ATTACH_MAJOR   1
-#define ATTACH_MINOR   5               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon. 4: hatches (hatch.h). 5: delays */
+#define ATTACH_MINOR   6               /* 1: ONLOSS. 2: kinds, VALUE. 3: DROP, OPEN soon. 4: hatches (hatch.h). 5: delays. 6: DELAY */
 #define ATTACH_MINOR_SOON 3
 #define ATTACH_MINOR_HATCH 4
 #define ATTACH_MINOR_DELAY 5
+#define ATTACH_MINOR_PERMITS_DELAY 6
 #define ATTACH_PACKET_MAX 512u
 
 #define ATTACH_SPACE_MAX 64u
@@ -63,6 +64,7 @@ enum attach_op {
 	ATTACH_READER,
 	ATTACH_LINE,
 	ATTACH_DROP,                     /* as CLOSE, but not answered */
+	ATTACH_DELAY,                    /* of a semaphore; that of a lock is the OPEN's arg */
 };
 
 struct attach_head {
@@ -143,6 +145,12 @@ struct attach_onloss {
 	struct attach_head head;
 	uint32_t space, slot;
 	uint32_t signo;                  /* 0: none */
+};
+
+struct attach_delay {
+	struct attach_head head;
+	uint32_t space, slot;
+	uint32_t ms;
 };
 
 struct attach_value {

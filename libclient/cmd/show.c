@@ -58,7 +58,10 @@ static void show(struct json_object *name)
 	putchar('\n');
 	if (field(name, "says"))
 		said(field_text(name, "says"));
-	if (field(name, "delayLeftMs"))
+	if (field(name, "delayLeftMs") && strcmp(field_text(name, "state"), "delayed"))
+		printf("%sOne who had it died;%s by its lock-delay what it had counts as held for %lld ms.\n", colour_on(COLOUR_BAD), colour_off(COLOUR_BAD),
+		       field_number(name, "delayLeftMs"));
+	else if (field(name, "delayLeftMs"))
 		printf("%sIts holder died;%s by its lock-delay nobody is granted it for %lld ms.\n", colour_on(COLOUR_BAD), colour_off(COLOUR_BAD),
 		       field_number(name, "delayLeftMs"));
 	else if (field(name, "delayMs"))

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -112,9 +113,17 @@ static bool granted_after(struct actor *a, uint64_t since, unsigned ms, int r)
 	return actor_result(a, SOON, &got) && got.r == r && got.at_ns >= since + ms * MS;
 }
 
+static bool shows(const char *name, const char *what)
+{
+	char text[2000] = "", ask[60];
+
+	snprintf(ask, sizeof ask, "show %s", name);
+	dlock_command(text, sizeof text, ask);
+	return strstr(text, what);
+}
+
 static void killed(void)
 {
-	char text[2000] = "";
 	struct actor a[2];
 	uint64_t since;
 
@@ -122,9 +131,9 @@ static void killed(void)
 	actor_send(&a[1], act_wait, 0, NULL);
 	since = now_ns();
 	actor_kill(&a[0], SIGKILL);
-	while (!strstr(text, "lock-delay") && now_ns() < since + SOON * MS)
-		dlock_command(text, sizeof text, "show shown");
-	ok(strstr(text, "lock-delay"), "the holder is killed: dlock show says what is waited for");
+	while (!shows("shown", "lock-delay") && now_ns() < since + SOON * MS)
+		;
+	ok(shows("shown", "lock-delay"), "the holder is killed: dlock show says what is waited for");
 	pair_end(a);
 	pair(a, "killed", SHORT);
 	actor_send(&a[1], act_wait, 0, NULL);
@@ -223,16 +232,119 @@ static void threads(void)
 	pair_end(a);
 }
 
+static void reads(struct actor a[2], const char *name, unsigned delay)
+{
+	pair(a, name, delay);
+	if (actor_do(&a[0], act_post, 0, NULL).r || actor_do(&a[0], act_wait_shared, 0, NULL).r)
+		give_up("one reads, with a delay");
+}
+
 static void readers(void)
 {
 	struct actor a[2];
 	struct result got;
+	uint64_t since;
 
-	pair(a, "readers", LONG);
-	ok(actor_do(&a[0], act_post, 0, NULL).r == 0 && actor_do(&a[0], act_wait_shared, 0, NULL).r == 0 &&
-	   actor_send(&a[1], act_wait, 0, NULL), "one reads, with a delay");
+	reads(a, "readers", SHORT);
+	actor_send(&a[1], act_wait, 0, NULL);
+	since = now_ns();
 	actor_kill(&a[0], SIGKILL);
-	ok(actor_result(&a[1], SOON, &got) && got.r == 0, "shared holds are followed by none");
+	ok(granted_after(&a[1], since, SHORT, 0), "who writes is granted it a delay after the death of one who read");
+	pair_end(a);
+	reads(a, "reading", LONG);
+	actor_kill(&a[0], SIGKILL);
+	ok(actor_do(&a[1], act_try, 0, NULL).r == EBUSY && actor_send(&a[1], act_wait_shared, 0, NULL) && actor_result(&a[1], SOON, &got) &&
+	   got.r == 0, "meanwhile it is read");
+	pair_end(a);
+	reads(a, "has read", LONG);
+	actor_do(&a[0], act_post, 0, NULL);
+	actor_kill(&a[0], SIGKILL);
+	ok(actor_send(&a[1], act_wait, 0, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0, "no delay follows one who has left");
+	pair_end(a);
+	reads(a, "over a restart", 2 * SHORT);
+	actor_send(&a[1], act_wait, 0, NULL);
+	daemon_end(&node, SIGKILL);
+	since = now_ns();
+	actor_kill(&a[0], SIGKILL);
+	daemon_started(&node);
+	daemon_end(&node, SIGTERM);
+	daemon_started(&node);
+	ok(granted_after(&a[1], since, 2 * SHORT, 0), "a reader dies while there is no daemon, and the next one goes as well: the delay goes on");
+	pair_end(a);
+}
+
+/* --- Permits --- */
+
+static dlock_sem_t *permits;
+
+/* arg: the delay */
+static int act_permits_open(struct stage *s, uint64_t arg)
+{
+	dlock_attr_t *a;
+	int r = dlock_attr_create(&a);
+
+	r = r ? r : dlock_attr_set_delay_ms(a, (unsigned)arg);
+	r = r ? r : dlock_attr_set_wait_daemon(a, true);
+	r = r ? r : dlock_sem_open(&permits, s->text, 3, a);
+	dlock_attr_destroy(a);
+	return r;
+}
+
+static int act_permits_wait(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_wait_n(permits, (unsigned)n);
+}
+
+static int act_permits_try(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_trywait_n(permits, (unsigned)n);
+}
+
+static int act_permits_post(struct stage *s, uint64_t n)
+{
+	(void)s;
+	return dlock_sem_post_n(permits, (unsigned)n);
+}
+
+/* The first has had three, and holds two. */
+static void permits_begin(struct actor a[2], const char *name, unsigned delay)
+{
+	for (int i = 0; i < 2; i++)
+		actor_begin(&a[i]);
+	if (actor_do(&a[0], act_permits_open, delay, name).r || actor_do(&a[0], act_permits_wait, 3, NULL).r ||
+	    actor_do(&a[0], act_permits_post, 1, NULL).r || actor_do(&a[1], act_permits_open, 0, name).r)
+		give_up("the stage for %s cannot be set", name);
+}
+
+static void permits_lost(void)
+{
+	struct actor a[2];
+	struct result got;
+	uint64_t since;
+
+	permits_begin(a, "permits", LONG);
+	since = now_ns();
+	actor_kill(&a[0], SIGKILL);
+	while (!shows("permits", "lock-delay") && now_ns() < since + SOON * MS)
+		;
+	ok(shows("permits", "lock-delay"), "one dies with permits: dlock show says what is waited for");
+	ok(actor_send(&a[1], act_permits_wait, 1, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0 &&
+	   actor_do(&a[1], act_permits_try, 1, NULL).r == EAGAIN, "what it did not hold is had at once, and no more");
+	pair_end(a);
+	permits_begin(a, "held-permits", 2 * SHORT);
+	actor_send(&a[1], act_permits_wait, 3, NULL);
+	since = now_ns();
+	actor_kill(&a[0], SIGKILL);
+	daemon_end(&node, SIGKILL);
+	daemon_started(&node);
+	ok(granted_after(&a[1], since, 2 * SHORT, 0), "what it held is had when the delay is over, also where the daemon is started anew meanwhile");
+	pair_end(a);
+	permits_begin(a, "posted-permits", LONG);
+	actor_do(&a[0], act_permits_post, 2, NULL);
+	actor_kill(&a[0], SIGKILL);
+	ok(actor_send(&a[1], act_permits_wait, 3, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0, "no delay follows what was posted");
 	pair_end(a);
 }
 
@@ -298,6 +410,7 @@ int main(void)
 	exec();
 	threads();
 	readers();
+	permits_lost();
 	restarted(true);
 	restarted(false);
 	elected();

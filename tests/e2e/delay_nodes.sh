@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 #
 # Lock-delay among three nodes: a leader's process dies, its node dies, the node dies that mastered the name as well; and one asks for a
-# delay where another leads without. Who waits on another node is elected when the delay is over, and not before.
+# delay where another leads without. Who waits on another node is elected when the delay is over, and not before. Likewise who wants to write
+# what was read on a node that dies, and who wants permits that were there.
 
 . "${srctree:?}/tests/e2e/nodes.sh"
 ttl=6
@@ -19,7 +20,7 @@ lead() {
 	DLOCK_RUN_DIR=$dir/$1/run "$elector" lead "$3" "I am $2" "$dir/$2.in" >"$dir/$2" 2>>"$dir/err" &
 	pid[$2]=$!
 }
-leads() { grep -q ^led "$dir/$1"; }
+leads() { grep -q -e ^led -e ^has "$dir/$1"; }
 resign() { echo . >>"$dir/$1.in"; wait "${pid[$1]}"; }
 waits() { [ "$(on "$1" show "$2" --kind election --json 2>/dev/null | sed -n 's/.*"waiterCount": *\([0-9]*\).*/\1/p')" = 1 ]; }
 shows() { on "$1" show "$2" --kind election 2>/dev/null | grep -q "$3"; }
@@ -32,10 +33,18 @@ kill_node() {
 }
 declare -A at
 
-# took SECONDS WHO SINCE: elected within so many seconds; how many ms after SINCE is in $took
+# use NODE WHO HOW NAME [PERMITS]: read, write, permit
+use() {
+	: >"$dir/$2.in"
+	DLOCK_RUN_DIR=$dir/$1/run "$elector" "${@:3}" "$dir/$2.in" >"$dir/$2" 2>>"$dir/err" &
+	pid[$2]=$!
+	at[$2]=$1
+}
+
+# took SECONDS WHO SINCE: elected within so many seconds; how many ms after SINCE it said so is in $took
 took() {
 	until_true "$1" leads "$2" || return 1
-	took=$((($(us) - $3) / 1000))
+	took=$((($(stat -c %.6Y "$dir/$2" | tr -d .) - $3) / 1000))
 }
 
 for i in 1 2 3; do configure $i n$i ${ttl}s; done
@@ -55,7 +64,7 @@ kill -KILL "${pid[ann]}"
 wait "${pid[ann]}" 2>/dev/null
 until_true 100 shows 1 one "by its lock-delay"
 ok $? "a leader's process is killed: its node says how long nobody is elected"
-took 100 bob "$since" && [ "$took" -ge $delay ]
+took 100 bob "$since" && [ "$took" -ge $((delay - 20)) ]      # the time of a file is that of the last tick
 ok $? "the next one, on another node, is elected when the delay is over: ${took:-?} of $delay ms"
 
 # --- a delay that comes later ---
@@ -72,12 +81,34 @@ at[eve]=2
 until_true 100 leads eve
 lead 1 fay two
 until_true 100 waits 1 two
+# What is here already was claimed by those who had not asked for a delay: one reads, one has a permit, another one lies here.
+use 2 ida read papers
+use 2 ned permit seats 2
+use 2 pat permit seats 2
+until_true 100 leads ida && until_true 100 leads ned && until_true 100 leads pat
+resign pat
+DELAY=$delay use 2 joe permit seats 2
+DELAY=$delay use 2 kim read papers
+until_true 100 leads joe
+resign ida
+until_true 100 leads kim
+ok $? "permits and a shared hold, with a delay, on a node that had some without"
+use 1 lea read papers
+until_true 100 leads lea
+resign lea
+use 1 lea write papers
+use 1 max permit seats 2
 since=$(us)
 kill_node 2
 took 100 fay "$since"
 without=${took:-0}
 took 100 dan "$since" && [ "$took" -ge $least ]
 ok $? "its node dies: elected after $without ms where nobody had asked for a delay, and ${took:-?} ms where one had, who came later"
+
+took 100 lea "$since" && [ "$took" -ge $least ]
+ok $? "who wants to write what was read there: after ${took:-?} ms"
+took 100 max "$since" && [ "$took" -ge $least ]
+ok $? "who wants a permit, all of which were there: after ${took:-?} ms"
 
 # --- who mastered it too ---
 

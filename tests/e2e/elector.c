@@ -7,6 +7,7 @@
  *   elector permit NAME N FILE    waits for one of N permits; "has" when it has it; gives it back at a dot in the file
  *   elector permits NAME N FILE   has the semaphore open; obeys each line of the file, and says what came of it: t tries for a permit,
  *                                 p posts one, r N resizes
+ *   elector read NAME FILE        the same with the lock of that name, shared; elector write NAME FILE: exclusively
  *   elector watch NAME            "TERM VALUE" at each change, "0" while nobody is known to lead; exit code 1 and "back" when a term
  *                                 follows a higher one
  *   elector value NAME [VALUE]    takes the lock of that name; prints its value, or "-"; sets another; releases
@@ -28,20 +29,34 @@ static int fail(const char *what, int r)
 	return 69;
 }
 
+static void until_dot(FILE *f)
+{
+	printf("has\n");
+	while (fgetc(f) != '.') {
+		clearerr(f);
+		usleep(10000);
+	}
+}
+
+static int asks(dlock_attr_t **ret)
+{
+	const char *priority = getenv("PRIORITY"), *delay = getenv("DELAY");
+	int r = dlock_attr_create(ret);
+
+	r = r ? r : dlock_attr_set_priority(*ret, priority ? (unsigned)atoi(priority) : 0);
+	return r ? r : dlock_attr_set_delay_ms(*ret, delay ? (unsigned)atoi(delay) : 0);
+}
+
 static int lead(const char *name, const char *value, const char *path)
 {
 	char line[DLOCK_VALUE_MAX];
-	const char *priority = getenv("PRIORITY"), *delay = getenv("DELAY");
 	FILE *f = fopen(path, "r");
 	dlock_attr_t *a;
 	dlock_elect_t *e;
 	uint64_t term;
-	int r = dlock_attr_create(&a);
+	int r = asks(&a);
 
-	r = r ? r : dlock_attr_set_priority(a, priority ? (unsigned)atoi(priority) : 0);
-	r = r ? r : dlock_attr_set_delay_ms(a, delay ? (unsigned)atoi(delay) : 0);
 	r = r ? r : dlock_elect_open(&e, name, a);
-
 	if (r || !f)
 		return fail("open", r ? r : errno);
 	r = dlock_elect_campaign(e, value, strlen(value));
@@ -69,26 +84,38 @@ static int lead(const char *name, const char *value, const char *path)
 	return r ? fail("resign", r) : 0;
 }
 
+static int take(const char *name, bool shared, const char *path)
+{
+	FILE *f = fopen(path, "r");
+	dlock_attr_t *a;
+	dlock_t *l;
+	int r = asks(&a);
+
+	r = r ? r : dlock_open(&l, name, a);
+	if (r || !f)
+		return fail("open", r ? r : errno);
+	r = shared ? dlock_wait_shared(l) : dlock_wait(l);
+	if (r)
+		return fail("wait", r);
+	until_dot(f);
+	r = dlock_post(l);
+	return r ? fail("post", r) : 0;
+}
+
 static int permit(const char *name, const char *permits, const char *path)
 {
-	const char *priority = getenv("PRIORITY");
 	FILE *f = fopen(path, "r");
 	dlock_attr_t *a;
 	dlock_sem_t *s;
-	int r = dlock_attr_create(&a);
+	int r = asks(&a);
 
-	r = r ? r : dlock_attr_set_priority(a, priority ? (unsigned)atoi(priority) : 0);
 	r = r ? r : dlock_sem_open(&s, name, (unsigned)atoi(permits), a);
 	if (r || !f)
 		return fail("open", r ? r : errno);
 	r = dlock_sem_wait(s);
 	if (r)
 		return fail("wait", r);
-	printf("has\n");
-	while (fgetc(f) != '.') {
-		clearerr(f);
-		usleep(10000);
-	}
+	until_dot(f);
 	r = dlock_sem_post(s);
 	return r ? fail("post", r) : 0;
 }
@@ -187,6 +214,8 @@ int main(int argc, char **argv)
 		return permit(argv[2], argv[3], argv[4]);
 	if (argc == 5 && !strcmp(argv[1], "permits"))
 		return permits(argv[2], argv[3], argv[4]);
+	if (argc == 4 && (!strcmp(argv[1], "read") || !strcmp(argv[1], "write")))
+		return take(argv[2], argv[1][0] == 'r', argv[3]);
 	if (argc == 3 && !strcmp(argv[1], "watch"))
 		return watch(argv[2]);
 	if (argc >= 3 && !strcmp(argv[1], "value"))

@@ -131,13 +131,14 @@ static bool fits(const struct node *n, unsigned name, const struct client *c)
 	return false;
 }
 
-/* What is asked for exclusively has one of three delays, as the moment will have it. */
-static uint16_t delay_draw(const struct sim *s, struct node *n, unsigned name, uint32_t wanted)
+/* What is asked for has one of three delays, as the moment will have it; but none shorter than that of what is held. */
+static uint16_t delay_draw(const struct sim *s, struct node *n, unsigned name)
 {
-	bool alone = wanted == CORE_WEIGHT_ALL && s->name[name].limit == CORE_WEIGHT_ALL;
+	struct slot *sl = &n->slot[name];
+	uint16_t delay = (uint16_t)((s->now / MSEC + name + n->id) % 3 * (s->delay / 2));
 
-	n->slot[name].wanted_delay = alone ? (uint16_t)((s->now / MSEC + name + n->id) % 3 * (s->delay / 2)) : 0;
-	return n->slot[name].wanted_delay;
+	sl->wanted_delay = sl->held && sl->delay > delay ? sl->delay : delay;
+	return sl->wanted_delay;
 }
 
 /* --- Holding --- */
@@ -215,7 +216,7 @@ static void held(struct sim *s, struct event *e)
 			sl->wanted = CORE_WEIGHT_ALL;
 			sl->upgrade = true;
 			node_give(s, n, &(struct core_event){ .kind = CORE_EV_CHANGE, .change = { c->name, 1, CORE_WEIGHT_ALL, sl->used, true,
-				  .delay = delay_draw(s, n, c->name, CORE_WEIGHT_ALL) } });
+				  .delay = delay_draw(s, n, c->name) } });
 			return;
 		}
 	}
@@ -344,7 +345,7 @@ static void give_change(struct sim *s, struct node *n, unsigned name, uint32_t k
 		ev.change.tries = n->client[sl->queue[0]].tries;
 	sl->asked_stamp = sl->limit_stamp;
 	if (wanted)
-		ev.change.delay = delay_draw(s, n, name, wanted);
+		ev.change.delay = delay_draw(s, n, name);
 	node_give(s, n, &ev);
 }
 
@@ -398,7 +399,7 @@ static bool tell(struct sim *s, struct node *n, unsigned name)
 		sl->asked_stamp = 0;
 		node_give(s, n, &(struct core_event){ .kind = CORE_EV_CLAIM, .claim = {
 			name, s->name[name].key, (uint16_t)strlen(s->name[name].key), wanted, s->name[name].limit, head->priority, head->tries,
-			delay_draw(s, n, name, wanted) } });
+			delay_draw(s, n, name) } });
 		return true;
 	}
 	if (sl->upgrade)
@@ -483,7 +484,7 @@ void slot_granted(struct sim *s, struct node *n, const struct core_action *a)
 	s->counts->observed += a->name.observed && !sl->observed;
 	sl->observed |= a->name.observed;
 	sl->held = a->name.weight;
-	sl->delay = sl->held == CORE_WEIGHT_ALL ? sl->wanted_delay : 0;
+	sl->delay = sl->wanted_delay;
 	sl->range = a->name.range;
 	sl->used = 0;
 	sl->wanted = 0;
@@ -563,7 +564,7 @@ void slots_lapsed(struct sim *s, struct node *n)
 	for (unsigned i = 0; i < s->names; i++) {
 		struct slot *sl = &n->slot[i];
 
-		if (sl->held == CORE_WEIGHT_ALL)
+		if (sl->held)
 			judge_lost(s, n, i);
 		for (unsigned k = 0; k < CLIENTS_MAX; k++) {
 			struct client *c = &n->client[k];

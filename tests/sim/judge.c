@@ -11,9 +11,51 @@ bool holds(const struct sim *s, const struct node *n)
 	return n->host && node_clock(s, n) < n->deadline;
 }
 
+/* Until then its lock-delay runs, at least. A dead host's session has ended no earlier than its deadline. */
+static uint64_t delay_end(const struct sim *s, const struct node *n, unsigned name)
+{
+	uint64_t at = s->now, clock = node_clock(s, n);
+
+	if (n->deadline && clock > n->deadline)
+		at -= (clock - n->deadline) / 100 * 99;
+	return at + n->slot[name].delay * MSEC / 100 * 98;
+}
+
+/* Where there is no place for it nobody is accused. */
+static void mourn_add(struct sim *s, struct node *n, unsigned name)
+{
+	struct judge_name *j = &s->name[name];
+	unsigned i = 0;
+
+	n->slot[name].accounted = true;
+	while (i < MOURNED_MAX && j->mourned[i].until > s->now)
+		i++;
+	if (i == MOURNED_MAX || !n->slot[name].delay)
+		return;
+	j->mourned[i].until = delay_end(s, n, name);
+	j->mourned[i].weight = n->slot[name].held;
+	s->counts->mourned++;
+}
+
+/* What has been lost and counts still; of nodes that have lapsed and do not know it yet, too. */
+static uint64_t mourned_now(struct sim *s, unsigned name)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < s->nodes; i++) {
+		struct node *m = &s->node[i];
+
+		if (m->slot[name].held && m->slot[name].held != CORE_WEIGHT_ALL && !holds(s, m) && !m->slot[name].accounted && m->deadline)
+			mourn_add(s, m, name);
+	}
+	for (unsigned i = 0; i < MOURNED_MAX; i++)
+		sum += s->name[name].mourned[i].until > s->now ? s->name[name].mourned[i].weight : 0;
+	return sum;
+}
+
 static void weights_look(struct sim *s, struct node *n, unsigned name, uint32_t weight)
 {
-	uint64_t sum = weight;
+	uint64_t sum = weight, mourned = weight > n->slot[name].held ? mourned_now(s, name) : 0;
 
 	for (unsigned i = 0; i < s->nodes; i++) {
 		const struct node *m = &s->node[i];
@@ -28,6 +70,10 @@ static void weights_look(struct sim *s, struct node *n, unsigned name, uint32_t 
 	if (sum > limit)
 		sim_no(s, "%s: node %u is granted %u, which with what others hold is more than the limit", s->name[name].key,
 		       n->id, weight);
+	s->counts->mourned_beside += mourned > 0;
+	if (sum + mourned > limit)
+		sim_no(s, "%s: node %u is granted %u before the lock-delay of %u is over that are lost", s->name[name].key, n->id, weight,
+		       (unsigned)mourned);
 }
 
 /* Whoever was cut off killed what it had to kill before another got the lock; if it was running at all. */
@@ -39,16 +85,6 @@ static void loss_look(struct sim *s, const struct node *n, unsigned name)
 		if (m != n && m->loss_due > s->now && m->loss_names & 1u << name && m->last_disturbed + 2 * s->conf.ttl < s->now)
 			sim_no(s, "%s: node %u is granted it while node %u is still ending those who had it", s->name[name].key, n->id, m->id);
 	}
-}
-
-/* Until then its lock-delay runs, at least. A dead host's session has ended no earlier than its deadline. */
-static uint64_t delay_end(const struct sim *s, const struct node *n, unsigned name)
-{
-	uint64_t at = s->now, clock = node_clock(s, n);
-
-	if (n->deadline && clock > n->deadline)
-		at -= (clock - n->deadline) / 100 * 99;
-	return at + n->slot[name].delay * MSEC / 100 * 98;
 }
 
 /* Exclusive leases that ended by their deadline or with their host, and of which nobody has been told. */
@@ -93,13 +129,17 @@ void judge_grant(struct sim *s, struct node *n, const struct core_action *a)
 	j->not_before = 0;
 }
 
-/* An exclusive lease of this node is no more, and was not given back. */
+/* A lease of this node is no more, and was not given back. */
 void judge_lost(struct sim *s, struct node *n, unsigned name)
 {
 	struct judge_name *j = &s->name[name];
 
 	if (n->slot[name].accounted)
 		return;
+	if (n->slot[name].held != CORE_WEIGHT_ALL) {
+		mourn_add(s, n, name);
+		return;
+	}
 	j->abnormal = true;
 	if (delay_end(s, n, name) > j->not_before)
 		j->not_before = delay_end(s, n, name);

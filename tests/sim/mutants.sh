@@ -47,6 +47,8 @@ table() {
 	CORE_BREAK_VALUE_SUSPECT a suspect reign does not say that values may be lost
 	CORE_BREAK_DELAY nobody is kept waiting for who held exclusively and is lost
 	CORE_BREAK_DELAY_SUSPECT a suspect reign observes no lock-delay
+	CORE_BREAK_DELAY_SHARE shares and permits of who is lost are free at once
+	CORE_BREAK_DELAY_UNKNOWN a suspect reign grants as if no shares and permits had been lost
 	CORE_BREAK_RELEASE_VALUE the value of a release is forgotten before it is acknowledged
 	CORE_BREAK_LIMIT_ORDER the limit that is told last counts, not the latest
 	CORE_BREAK_OLD_NEWS observers take older terms, and a master tells news before it knows any

@@ -435,7 +435,7 @@ static void slots_adopt(struct sim *s, struct node *n)
 		ev.adopt.value = left_value(&sl->left, bytes);
 		ev.adopt.present = sl->limit;
 		ev.adopt.limit_stamp = sl->limit_stamp;
-		sl->delay = sl->wanted_delay = ev.adopt.delay = l.held == CORE_WEIGHT_ALL && s->name[i].limit == CORE_WEIGHT_ALL ? l.delay : 0;
+		sl->delay = sl->wanted_delay = ev.adopt.delay = l.delay;
 		ev.adopt.died = sl->death_owed || (l.lost && l.held == 1 && s->name[i].limit == CORE_WEIGHT_ALL);
 		node_give(s, n, &ev);
 	}

@@ -62,7 +62,7 @@ enum run_kind {
 	X(ledgers_lost) X(host_crashes) X(scribbles) X(client_deaths) X(waits_judged) X(deaths_judged) \
 	X(arrivals) X(passes) X(vetoes) X(serials) X(broken) X(timeouts) X(stales) X(mismatches) X(sent_away) \
 	X(entered) X(departs) X(broken_inside) X(withdrawals) X(party_deaths) X(resets) X(barriers_closed) X(parties_adopted) X(asks) X(rounds_judged) X(breaks_judged) X(leaves_judged) X(patience_judged) \
-	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged) X(delays)
+	X(restarts) X(releases_judged) X(exams) X(placements) X(places_judged) X(delays) X(mourned) X(mourned_beside)
 
 #define RELEASE_STEP (250 * MSEC)
 #define RELEASE_SLOTS 24
@@ -126,8 +126,8 @@ struct slot {
 	bool left_fresh;                 /* published since the daemon was told */
 	bool owner_died;                 /* the next exclusive holder is to be told */
 	bool death_owed;                 /* the daemon has been told, and perhaps no master */
-	bool accounted;                  /* its loss has been told to a later holder */
-	uint16_t delay, wanted_delay;    /* ms: of what is held exclusively; of what was asked for last */
+	bool accounted;                  /* its loss has been told to a later holder; of shares and permits, is mourned */
+	uint16_t delay, wanted_delay;    /* ms: of what is held; of what was asked for last */
 };
 
 struct ledger_entry {
@@ -269,6 +269,8 @@ struct record {
 	uint64_t version;                /* 0: absent */
 };
 
+#define MOURNED_MAX 64
+
 struct judge_name {
 	char key[16];
 	uint32_t limit;                  /* that it is opened with */
@@ -281,6 +283,7 @@ struct judge_name {
 	bool examined;
 	bool abnormal;                   /* an exclusive holder was lost, and nobody has been told */
 	uint64_t not_before;             /* whoever is granted it then is granted it too early */
+	struct { uint64_t until; uint32_t weight; } mourned[MOURNED_MAX];       /* shares and permits that were lost: they count so long */
 	uint64_t published;              /* the last value; 0: none ever */
 	bool death;                      /* of an exclusive holder within its node, that nobody has mended */
 };

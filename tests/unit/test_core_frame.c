@@ -183,6 +183,16 @@ static void with_heirs(void **state)
 	both_ways(&f, 92 + 16 + 20 + 14 + CORE_VALUE_MAX + CORE_KEY_MAX);
 }
 
+static struct frame shares(void)
+{
+	struct frame f = permits(MSG_MARK);
+
+	f.msg.flags = MSG_FLAG_SHARED;
+	f.msg.seen = 2;
+	f.msg.delay = 1;
+	return f;
+}
+
 static void with_limits(void **state)
 {
 	(void)state;
@@ -214,6 +224,10 @@ static void with_limits(void **state)
 	f.msg.flags = MSG_FLAG_LIMIT;
 	f.msg.delay = 1;
 	both_ways(&f, 48 + 4 + 12 + 2 + 9);
+	f = permits(MSG_CLAIM), f.msg.delay = 1, both_ways(&f, 92 + 2 + 9);
+	f = shares(), both_ways(&f, 48 + 8 + 8 + 4 + 4 + 2 + 9);
+	f = shares(), f.msg.number = f.msg.seen = 0, both_ways(&f, 48 + 8 + 8 + 4 + 4 + 2 + 9);
+	f = frame_of(MSG_HANDOVER), f.msg.flags = MSG_FLAG_SHARED, both_ways(&f, 48);
 }
 
 static void written_down(void **state)
@@ -244,7 +258,12 @@ static void nonsense(void **state)
 	f = frame_of(MSG_GRANT), f.msg.priority = 1, refused(&f, -EBADMSG);
 	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_TRY, refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.delay = CORE_DELAY_MAX + 1, refused(&f, -EBADMSG);
-	f = permits(MSG_CLAIM), f.msg.delay = 1, refused(&f, -EBADMSG);
+	f = shares(), f.msg.delay = 0, refused(&f, -EBADMSG);
+	f = shares(), f.msg.held = 0, refused(&f, -EBADMSG);
+	f = shares(), f.msg.stamp = 0, refused(&f, -EBADMSG);
+	f = shares(), f.msg.number = 0, refused(&f, -EBADMSG);
+	f = shares(), f.msg.seen = UINT64_C(1) << 32, refused(&f, -EBADMSG);
+	f = shares(), f.msg.flags |= MSG_FLAG_LOST, refused(&f, -EBADMSG);
 	f = frame_of(MSG_GRANT), f.msg.flags = MSG_FLAG_DELAY, refused(&f, -EBADMSG);
 	f = frame_of(MSG_NEWS), refused(&f, -EBADMSG);
 	f = frame_of(MSG_CLAIM), f.msg.flags = MSG_FLAG_LEADS, refused(&f, -EBADMSG);

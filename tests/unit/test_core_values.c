@@ -444,7 +444,7 @@ static struct msg say(struct bench *b, struct msg m)
 		assert_int_equal(value_make(&b->values, &m.value, &m.kept), 0);
 	master_receive(&b->master, &m, &b->step);
 	if (b->master.asking)            /* of whom the store says that there are none */
-		master_delays(&b->master, (const uint16_t[CORE_SHARDS]){ 0 }, b->master.asking);
+		master_delays(&b->master, (const uint16_t[DELAY_KINDS][CORE_SHARDS]){ { 0 } }, b->master.asking);
 	value_drop(&b->values, m.kept);
 	while (msg_get(&b->queue, &m))
 		answer = m;

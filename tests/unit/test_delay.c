@@ -167,6 +167,69 @@ static void mourned_over_a_lapse(void **state)
 	scene_done(&x);
 }
 
+/* a reads: it has a line, with this slot in it, and another's that it has no delay for. */
+static uint32_t reads(struct scene *x, uint32_t *ret_other)
+{
+	struct client_what what = { KIND_LOCK, 0, "other", 5 };
+	uint32_t line, account;
+
+	assert_int_equal(client_open(x->a.c, x->r.shm, x->s, &what, ret_other, &account), 0);
+	assert_int_equal(reader_line(x->a.c, x->s, &line), 0);
+	READ_OR(&seg_slot(x->s->base, x->slot)->readers, line_mark(line));
+	READ_SWAP(&seg_line(x->s->base, line)[0], cell_of(x->slot, seg_slot(x->s->base, x->slot)->gate) | 1);
+	READ_SWAP(&seg_line(x->s->base, line)[1], cell_of(*ret_other, seg_slot(x->s->base, *ret_other)->gate) | 1);
+	return line;
+}
+
+static void reader_mourned(void **state)
+{
+	struct scene x;
+	uint32_t line, other;
+
+	(void)state;
+	scene_open(&x, DELAY, false);
+	line = reads(&x, &other);
+	rig_client_end(&x.r, &x.a);
+	rig_turn(&x.r);
+	assert_true(readers_inside_now(x.s, x.slot));
+	assert_int_equal(seg_line(x.s->base, line)[1], 0);
+	assert_in_range(delay_left(x.s, x.slot), DELAY - TURNS, DELAY + 1);
+	fake_loop_advance(x.r.loop, (DELAY - TURNS) * NSEC_PER_MSEC);
+	assert_true(readers_inside_now(x.s, x.slot));
+	take(&x, &x.b);                          /* who writes has the word, and waits for those inside */
+	READ_OR(&seg_slot(x.s->base, x.slot)->drain, (uint32_t)DRAIN_OWNER);
+	fake_loop_advance(x.r.loop, (TURNS + 2) * NSEC_PER_MSEC);
+	assert_false(readers_inside_now(x.s, x.slot));
+	assert_int_equal(seg_slot(x.s->base, x.slot)->drain, 0);
+	assert_int_equal(LOCK_LOAD(x.word) & LOCK_OWNER, x.b.index);
+	assert_true(clients_are(&x, 1));
+	assert_false(table_in_use(&x.s->lines, line));
+	x.a = rig_client(&x.r);
+	scene_done(&x);
+}
+
+static void reader_mourned_over_a_restart(void **state)
+{
+	struct scene x;
+	uint32_t line, other;
+
+	(void)state;
+	scene_open(&x, DELAY, false);
+	line = reads(&x, &other);
+	rig_client_end(&x.r, &x.a);
+	rig_turn(&x.r);
+	fake_loop_advance(x.r.loop, DELAY / 2 * NSEC_PER_MSEC);
+	rig_stop(&x.r);
+	assert_int_equal(rig_adopt(&x.r), 0);
+	x.s = rig_space(&x.r, "x");
+	assert_true(readers_inside_now(x.s, x.slot));
+	fake_loop_advance(x.r.loop, (DELAY + 3) * NSEC_PER_MSEC);
+	assert_false(readers_inside_now(x.s, x.slot));
+	assert_true(clients_are(&x, 1) && !table_in_use(&x.s->lines, line));
+	close(x.b.anchor);
+	rig_done(&x.r);
+}
+
 static void mourned_over_a_restart(void **state)
 {
 	struct scene x;
@@ -309,6 +372,8 @@ int main(void)
 		STORY(mourned_among_others, "and so long the lease is not given back to other nodes"),
 		STORY(nobody_to_mourn, "who has asked for no delay, or does not hold, is not mourned"),
 		STORY(mourned_over_a_lapse, "what is mourned is lost with the lease, and frees nobody else's hold"),
+		STORY(reader_mourned, "the cells of a reader that has died stay where they have a delay, and who writes waits for them"),
+		STORY(reader_mourned_over_a_restart, "... which another daemon goes on with"),
 		STORY(mourned_over_a_restart, "another daemon goes on with the delay"),
 		STORY(free_lease_goes_back, "where one asks for a longer delay than the lease's, that is claimed anew"),
 		STORY(held_lease_goes_back_next, "where it is held, with the next release, whoever waits here"),
