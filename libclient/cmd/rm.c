@@ -18,6 +18,7 @@
 #include "cmd.h"
 #include "print.h"
 #include "proto/kind.h"
+#include "stored.h"
 
 #define EXIT_CONFLICT 1
 
@@ -167,7 +168,7 @@ static int say(const struct request *rq, int error)
 		return EX_NOINPUT;
 	case EINVAL:
 		fprintf(stderr, "dlock rm: '%s' is no name\n", rq->name);
-		return EX_USAGE;
+		return EX_DATAERR;
 	case EACCES:
 	case EPERM:
 		fprintf(stderr, "dlock rm: %s: the space belongs to somebody else\n", rq->name);
@@ -181,16 +182,28 @@ static int say(const struct request *rq, int error)
 	}
 }
 
+/* The library's calls wait for as long as it does not. */
+static int store_answers(const struct request *rq)
+{
+	struct json_object *there;
+	int r = stored_find(rq->name, rq->kind, &there);
+
+	json_object_put(there);
+	return r;
+}
+
 static int remove_name(const struct request *rq)
 {
 	long long n = rq->force ? 0 : opens(rq);
+	int r;
 
 	if (n) {
 		fprintf(stderr, "dlock rm: the %s '%s' is in use: open in %lld %s of this node (dlock show --kind '%s' %s); --force removes it all the same\n",
 			rq->kind, rq->name, n, n == 1 ? "process" : "processes", rq->kind, rq->name);
 		return EXIT_CONFLICT;
 	}
-	return say(rq, strcmp(rq->kind, kind_text(KIND_LATCH)) == 0 ? dlock_latch_unlink(rq->name) : dlock_sem_unlink(rq->name));
+	r = store_answers(rq);
+	return r ? r : say(rq, strcmp(rq->kind, kind_text(KIND_LATCH)) == 0 ? dlock_latch_unlink(rq->name) : dlock_sem_unlink(rq->name));
 }
 
 int cmd_rm(int argc, char **argv)

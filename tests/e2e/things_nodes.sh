@@ -200,6 +200,9 @@ on 3 show --kind id kept 2>/dev/null | grep -q kept
 ok $? "... and show says that it is kept"
 ! use 3 ids other 1 >/dev/null 2>&1
 ok $? "... a name without a number has no ids then"
+on 3 rm --kind latch door 2>/dev/null
+[ $? = 75 ]
+ok $? "... and to remove a latch is not waited for"
 gone 3
 cp "$dir/aside" "$kept"
 begins 3
