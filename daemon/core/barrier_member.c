@@ -513,6 +513,9 @@ static void gone(struct barriers *b, struct barrier *x, struct step *s)
 /* What was asked for is known. Of those who were inside by that, what became of the round to leave by is asked next. */
 static void answered(struct barriers *b, struct barrier *x, struct step *s)
 {
+#ifdef CORE_BREAK_BARRIER_ASKS
+	x->entered = false;
+#endif
 	if (!x->entered) {
 		ask_end(x);
 		x->write = true;

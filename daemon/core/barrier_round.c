@@ -52,10 +52,12 @@ static void reign_settle(struct barriers *b, struct barrier_round *r)
 		breaks |= in && (c->wants_out || !listed(b, c->by));
 		breaks |= c->ask == round;
 	}
+#ifndef CORE_BREAK_BARRIER_INSIDE
 	if (r->paired && round_leaves(round)) {
 		r->round = round;
 		return;
 	}
+#endif
 	if (!breaks && r->dead != round) {
 		r->was = round;
 		return;
@@ -284,8 +286,15 @@ static void round_leave(struct barriers *b, struct barrier_round *r)
 		}
 		if (c->state != CORE_BARRIER_IN || c->round != r->round)
 			continue;
+#ifndef CORE_BREAK_BARRIER_DEATH
 		over |= c->wants_out;
+#endif
+#ifndef CORE_BREAK_BARRIER_READY
 		ready &= c->ready;
+#endif
+#ifdef CORE_BREAK_BARRIER_COMER
+		over |= c->held > c->in;
+#endif
 		sum += c->in;
 		r->limit = c->limit;
 		v.serial = b->peers->v[c->peer].id.session;

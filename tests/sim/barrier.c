@@ -425,7 +425,7 @@ static void come(struct sim *s, struct node *n, struct party *p)
 	p->parties = s->barrier[p->barrier].parties + (chance(s, 1) && s->faults);
 	p->yes = chance(s, 90);
 	p->generation++;
-	p->id = judge_arrival(s, &(struct judge_party){ .barrier = p->barrier, .parties = p->parties, .yes = p->yes });
+	p->id = judge_arrival(s, &(struct judge_party){ .barrier = p->barrier, .node = n->id, .parties = p->parties, .yes = p->yes });
 	s->counts->arrivals++;
 	party_after(s, n, i, chance(s, 10) ? draw(s, 300 * MSEC) : 300 * MSEC + draw(s, 4 * SEC), give_up);
 	if (chance(s, 4) && s->faults)

@@ -77,6 +77,14 @@ table() {
 	CORE_BREAK_BARRIER_PLACES a round is decided while somebody has places left in it
 	CORE_BREAK_BARRIER_MORE a member takes more places than it has
 	CORE_BREAK_BARRIER_DRIVE a verdict that one member has is not driven home by the next master
+	CORE_BREAK_BARRIER_UNHEARD who gave up before it was put in breaks that round when its node connects again
+	CORE_BREAK_BARRIER_FEW it is not counted whether all who have entered are inside yet
+	CORE_BREAK_BARRIER_ENTERS it is counted before all have heard that they are inside
+	CORE_BREAK_BARRIER_READY they leave before all of them are done
+	CORE_BREAK_BARRIER_DEATH one that dies inside is not heeded
+	CORE_BREAK_BARRIER_COMER who comes to enter breaks it for those inside
+	CORE_BREAK_BARRIER_INSIDE a later master takes those inside for some who wait to enter
+	CORE_BREAK_BARRIER_ASKS who lapsed inside does not ask what became of those inside
 	END
 }
 

@@ -12,7 +12,7 @@
  * after the one by which it entered:
  *
  *   they leave together who have entered together: none is told that it has passed before all of them are done, and so none is if one
- *   has died inside;
+ *   has died inside; and none that it broke, unless one of just those has gone;
  *   nobody enters while others are inside: where a session lives, what became of those whom it has inside is in its ledger by then;
  *   who is done hears something, whoever else has died inside.
  */
@@ -62,15 +62,30 @@ static uint64_t bound(const struct sim *s)
 
 /* --- Why a round may break --- */
 
-/* A session has ended, or is about to, and this party may have been beside it, or beside what its master remembers of it. */
-static bool session_ended(const struct sim *s, uint64_t came)
+/* Its session has ended since then, or is about to. */
+static bool ended_since(const struct sim *s, const struct node *n, uint64_t when)
 {
-	for (unsigned i = 0; i < s->nodes; i++) {
-		const struct node *n = &s->node[i];
+	return n->leaves || (n->ended_at && n->ended_at >= when) || (n->deadline && node_clock(s, n) >= n->deadline);
+}
 
-		if (n->leaves || (n->ended_at && n->ended_at + bound(s) >= came) || (n->deadline && node_clock(s, n) >= n->deadline))
+/*
+ * A session has ended that this party may have been beside. Inside it is beside those who came in with it. Else it may be anybody's: others
+ * may have been in the round, or had places in it, that no ledger knows of any more, and masters hear of it late.
+ */
+static bool session_ended(const struct sim *s, const struct judge_party *of)
+{
+	uint64_t since = of->came > bound(s) ? of->came - bound(s) : 0;
+
+	for (uint64_t i = 0; of->entered && i < s->arrivals_n; i++) {
+		const struct judge_party *p = &s->arrivals[i];
+
+		if (p->barrier == of->barrier && (p->entered == of->entered || p->round == of->entered || p->told_of == of->entered) &&
+		    ended_since(s, &s->node[p->node], p->came))
 			return true;
 	}
+	for (unsigned i = 0; !of->entered && i < s->nodes; i++)
+		if (ended_since(s, &s->node[i], since))
+			return true;
 	return false;
 }
 
@@ -95,7 +110,7 @@ static bool somebody_left_it(const struct sim *s, unsigned barrier, uint64_t rou
 
 static void judge_broken(struct sim *s, const struct node *n, const struct judge_party *p, uint64_t round)
 {
-	if (session_ended(s, p->came))
+	if (session_ended(s, p))
 		return;
 	s->counts->breaks_judged++;
 	if (!was_reset(s, p->barrier, p->came) && !somebody_left_it(s, p->barrier, round))
@@ -159,7 +174,8 @@ uint64_t judge_entered(struct sim *s, const struct node *n, uint64_t id, uint64_
 	judge_alone(s, n, p->barrier, round);
 	p->result = PARTY_PASSED;
 	s->counts->entered++;
-	return judge_arrival(s, &(struct judge_party){ .barrier = p->barrier, .parties = p->parties, .yes = true, .entered = round });
+	return judge_arrival(s, &(struct judge_party){
+		.barrier = p->barrier, .node = n->id, .parties = p->parties, .yes = true, .entered = round });
 }
 
 /* All who entered with it are done, and they are as many as there should be. */

@@ -165,7 +165,7 @@ struct barrier_row {
 enum party_result { PARTY_PENDING, PARTY_PASSED, PARTY_BROKEN, PARTY_LOST };
 
 struct judge_party {
-	unsigned barrier;
+	unsigned barrier, node;
 	uint32_t parties;
 	bool yes;
 	enum party_result result;
