@@ -115,6 +115,20 @@ broken barrier long OPEN 'a master decides before all have synced' -DREIGNS=2
 broken barrier long ROUND 'a frame of another round is taken' -DREIGNS=2
 broken barrier long TOTALS 'what is said again is added' -DREIGNS=2
 
+right double quick 'all who entered leave together; nothing restarts or breaks' -DRESTARTS=0 -DRELINKS=0
+right double long 'all who entered leave together'
+right double long 'the same, and no node ends' -DENDS=0
+right double long 'in and out twice' -DCYCLES=2 -DRESTARTS=0
+right double long 'three parties, one of whom ends' -DPARTIES=3 -DRESTARTS=0 -DRELINKS=0 -DDEATHS=0
+broken double quick FEW 'it is not counted whether all who have entered are inside yet'
+broken double long ENTERS 'it is counted before all have heard that they are inside'
+broken double long READY 'they leave before all of them are done'
+broken double long DEATH 'one that dies inside is not heeded' -DENDS=0
+broken double long FORGETS 'a later master does not drive a record forward'
+broken double long LEDGER 'a restart forgets that a party is inside'
+broken double long OPEN 'a master decides before all have synced'
+broken double long STEP 'some go before all are told'
+
 right enrol quick 'whoever acts on "passed" has only parties that know; two reigns'
 places='-DP=3 -DPLACES=3 -DENDS=0 -DROUNDS=2'
 right enrol quick 'two of three have places, and nobody leaves; two reigns' $places -DPATIENT
