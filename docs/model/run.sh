@@ -41,7 +41,7 @@ explore() {
 	mkdir "$dir/pan"
 	cd "$dir/pan"
 	spin "$@" -a "$models/$file.pml" >spin.out 2>&1 || { cat spin.out >"$dir/out"; return; }
-	$cc -O2 -w -DSAFETY -DNOREDUCE -DHC4 -DMEMLIM="$memory" -o pan pan.c
+	$cc "$optimise" -w -DSAFETY -DNOREDUCE -DHC4 -DMEMLIM="$memory" -o pan pan.c
 	times >"$dir/before"
 	./pan -m100000 -w24 >"$dir/out" 2>&1 || true
 	times >"$dir/after"
@@ -71,7 +71,7 @@ wanted() {
 # right FILE quick|long WHAT FLAG...
 right() {
 	wanted "$1" "$2" || return 0
-	file=$1 what=$3
+	file=$1 what=$3 optimise=-O2
 	shift 3
 	explore "$file" "$@"
 	if [ "$(errors)" = 0 ] && ! cut_off; then
@@ -85,7 +85,7 @@ right() {
 # broken FILE quick|long SWITCH RULE FLAG...
 broken() {
 	wanted "$1" "$2" || return 0
-	file=$1 switch=$3 rule=$4
+	file=$1 switch=$3 rule=$4 optimise=-O1       # what is wrong is found soon: compiling takes longer
 	shift 4
 	explore "$file" "-DBREAK_$switch" "$@"
 	case "$(violation)" in
