@@ -383,7 +383,7 @@ void parties_startle(struct sim *s, struct node *n)
 	for (unsigned i = 0; i < PARTIES_MAX; i++) {
 		const struct party *p = &n->party[i];
 
-		if (s->faults && p->id && !p->inside && s->now < p->since + 100 * MSEC && chance(s, 30))
+		if (sim_flaps(s) && p->id && !p->inside && s->now < p->since + 100 * MSEC && chance(s, 30))
 			party_after(s, n, i, draw(s, 40 * MSEC), give_up);
 	}
 }
