@@ -166,6 +166,12 @@ def _(h):
         h.remove(e)
 
 
+@bad("a round that breaks for one who came after another had given up")
+def _(h):
+    for e, t in zip([e for e in h if e["who"] == "q" and e["op"] == "barrier" and 320 < e["t"] < 420], (312, 315)):
+        e["t"] = t
+
+
 def main():
     tests = 1
     wrong = check.History(good()).judge(TAKEN, ["wait ok", "nemesis cut"])
