@@ -48,7 +48,7 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..35
+echo 1..36
 build "$TMPDIR/right" CORE_RIGHT
 for test in random story messages delay pass double; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
