@@ -13,8 +13,6 @@
 # members counts only for the reign that it was asked for"), and docs/model explores it. Nor CORE_BREAK_PASS_EPOCH (a pass of an older epoch
 # is taken) and CORE_BREAK_PASS_GONE (nobody asks whether the heir that was passed a name lives): they take a pass, or the word of one, that is
 # under way while the heir syncs to the next reign and is not granted the name there, or for longer than the heir lives; test_core_pass plays that.
-# Nor CORE_BREAK_DELAY_SUSPECT (a suspect reign observes no lock-delay): others are to be granted the name within 300 ms of the first grant of a reign
-# whose master before was lost with the holder; test_core_delay plays that, and core_mutants.sh breaks it.
 set -eu
 
 cc=${CC:-cc}
@@ -48,6 +46,7 @@ table() {
 	CORE_BREAK_SUSPECT a suspect reign does not say so
 	CORE_BREAK_VALUE_SUSPECT a suspect reign does not say that values may be lost
 	CORE_BREAK_DELAY nobody is kept waiting for who held exclusively and is lost
+	CORE_BREAK_DELAY_SUSPECT a suspect reign observes no lock-delay
 	CORE_BREAK_DELAY_SHARE shares and permits of who is lost are free at once
 	CORE_BREAK_DELAY_UNKNOWN a suspect reign grants as if no shares and permits had been lost
 	CORE_BREAK_RELEASE_VALUE the value of a release is forgotten before it is acknowledged
