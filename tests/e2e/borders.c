@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dlock.h"
+#include "dlock/semaphore.h"
 #include "harness.h"
 #include "threads.h"
 
@@ -298,6 +299,8 @@ static void permits(void)
 	IS(EINVAL, dlock_sem_wait_n(s, 3));
 	OK(dlock_sem_wait_n(s, 2));
 	AT_NO_TIME(ETIMEDOUT, SEM_WAIT);
+	IS(ETIMEDOUT, dlock_sem_timedwait_n(s, 2, &past));
+	IS(EINVAL, dlock_sem_timedwait_n(s, 3, &odd));
 	OK(dlock_sem_close(t));
 	IS(EBUSY, dlock_sem_close(s));
 	OK(dlock_sem_post_n(s, 2));
@@ -364,6 +367,40 @@ static void free_permits(void)
 	OK(dlock_sem_close(s));
 	OK(dlock_sem_unlink("free"));
 	dlock_attr_destroy(a);
+}
+
+/* -1 and errno, as POSIX says it. */
+#define FAILS(error, failed)                                                   \
+	do {                                                                   \
+		bool failed_ = (failed);                                       \
+		expect(__LINE__, #failed, failed_ ? errno : 0, error, UNTOUCHED); \
+	} while (0)
+#define REFUSED(...) (dlock_posix_sem_open("/posix", __VA_ARGS__) == DLOCK_POSIX_SEM_FAILED)
+
+static void posix_permits(void)
+{
+	dlock_posix_sem_t *s;
+	int v;
+
+	FAILS(ENOENT, REFUSED(0));
+	FAILS(EINVAL, REFUSED(O_CREAT, 0600, 1u << 31));
+	FAILS(ENOENT, dlock_posix_sem_unlink("/posix") == -1);
+	s = dlock_posix_sem_open("/posix", O_CREAT | O_EXCL, 0600, 1);
+	if (s == DLOCK_POSIX_SEM_FAILED)
+		give_up("/posix: %s", strerror(errno));
+	FAILS(EEXIST, REFUSED(O_CREAT | O_EXCL, 0600, 1));
+	OK(dlock_posix_sem_timedwait(s, &past));
+	FAILS(EAGAIN, dlock_posix_sem_trywait(s) == -1);
+	FAILS(ETIMEDOUT, dlock_posix_sem_timedwait(s, &past) == -1);
+	FAILS(EINVAL, dlock_posix_sem_timedwait(s, &odd) == -1);
+	FAILS(ETIMEDOUT, dlock_posix_sem_clockwait(s, CLOCK_MONOTONIC, &past) == -1);
+	FAILS(EINVAL, dlock_posix_sem_clockwait(s, CLOCK_BOOTTIME, &past) == -1);
+	OK(dlock_posix_sem_post(s));
+	OK(dlock_posix_sem_getvalue(s, &v));
+	IS(1, v);
+	OK(dlock_posix_sem_unlink("/posix"));
+	OK(dlock_posix_sem_wait(s));
+	OK(dlock_posix_sem_close(s));
 }
 
 /* --- Barriers --- */
@@ -584,6 +621,7 @@ int main(void)
 	tell(permits, "permits of the process, by two handles and another thread");
 	tell(fewer_permits, "after a resize to fewer nothing is taken, from its return on, that others would have to give");
 	tell(free_permits, "free permits: none, the most, unlinked and made again");
+	tell(posix_permits, "the same with POSIX's calls: -1 and errno");
 	tell(barriers, "barriers of one party and of more than there are");
 	tell(elections, "elections: who leads says nothing, the most, or more");
 	tell(latches, "latches: open at once, the most, unlinked");
