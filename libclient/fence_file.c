@@ -27,7 +27,7 @@ static uint64_t *bucket_of(const struct fence_file *f, uint64_t hash)
 	return (uint64_t *)(f->map + FENCE_BUCKETS_AT) + hash % FENCE_BUCKETS;
 }
 
-/* FNV-1a, with the file's seed; mixed, since the low bits choose the bucket. */
+/* FNV-1a, with the file's seed; mixed, since the low bits choose the bucket. Files hold what it gives: it stays as it is. */
 static uint64_t hash_of(uint64_t seed, const void *data, size_t n)
 {
 	const uint8_t *p = data;

@@ -22,7 +22,7 @@ struct name_text name_text(const struct space *s, uint32_t slot)
 	return (struct name_text){ n->text, len <= LEDGER_NAME_SHORT ? len : 0 };
 }
 
-/* FNV-1a from a secret start: a client that picks names cannot aim at one chain. */
+/* FNV-1a from a secret start, and mixed at each byte, which hash.h's is not: a client that picks names cannot aim at one chain. */
 static uint32_t name_hash(const struct space *s, enum kind kind, const char *text, size_t len)
 {
 	uint64_t h = s->seed ^ UINT64_C(0xcbf29ce484222325) ^ kind;
