@@ -105,9 +105,11 @@ static int i_take(struct stage *s, uint64_t n)
 
 	(void)s;
 	for (; n && r == 0; n--) {
-		uint64_t id;
+		uint64_t id, until = now_ns() + PATIENCE_MS * MS;
 
-		r = dlock_id_next(mine.gen, &id);
+		/* It waits for a second only, and the daemon may be given no processor for so long. */
+		while ((r = dlock_id_next(mine.gen, &id)) == ENOTCONN && now_ns() < until)
+			;
 		if (r == 0)
 			shared->id[__atomic_fetch_add(&shared->n_ids, 1, __ATOMIC_RELAXED) % IDS_MAX] = id;
 	}
