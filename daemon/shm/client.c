@@ -521,7 +521,7 @@ int client_value(struct client *c, struct shm *shm, struct space *s, uint32_t sl
 {
 	if (slot >= SEG_SLOTS_MAX || !ledger_open_find(&shm->ledger, c->index, (uint16_t)s->id, slot) || !name_is_lock(s, slot))
 		return -EINVAL;
-	return value_page_open(s, slot);
+	return value_page_ask(s, slot);
 }
 
 void client_gone(struct shm *shm, uint32_t index, const char *why)

@@ -303,7 +303,6 @@ void name_opened(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
 
-	value_resume(s, slot);
 	if (n->opens++ > 0)
 		return;
 	s->n_open++;

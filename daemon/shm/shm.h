@@ -408,7 +408,7 @@ void space_forget(struct space *s, uint32_t slot);
 int value_page_open(struct space *s, uint32_t slot);            /* there is a page. -ENOSPC … */
 void value_page_drop(struct space *s, uint32_t slot);
 void value_rest(struct space *s, uint32_t slot);               /* nobody has the name open, and it stays */
-void value_resume(struct space *s, uint32_t slot);             /* somebody opens it */
+int value_page_ask(struct space *s, uint32_t slot);            /* a client asks for it: it says all that is known. Likewise */
 struct value_page *value_page(const struct space *s, uint32_t slot);
 /* A lease has come, whose tokens begin at `first`, and the word is closed still. */
 void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, uint64_t first);

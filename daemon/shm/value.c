@@ -11,8 +11,9 @@
  *    that the lease has not (S8). The ledger says only whether there is a page. One that is gone is gone with its
  *    space, and all that was held there is lost.
  *  - Where there is no memory for a page, what others have left is not known on this node, and still known to them.
- *  - Names that stay for being owner-died, after a fail-over nearly all, need no page each to know that something is lost: a bit
- *    of the ledger says so, from the last close until the next open has put it into a page again.
+ *  - After a fail-over what nearly all names have carried is lost, also what has never carried anything. That needs no page each: a bit
+ *    of the ledger says so, until a client asks for the page (ATTACH_VALUE). Before he is answered it has been put there; until then
+ *    nobody has the page, so nobody has published anything that this undoes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -85,20 +86,19 @@ static void page_set(struct value_page *p, const struct value_head *h, const voi
 	}
 }
 
-/* Each one who opens comes by here before he is answered, so while the bit is set nobody has published anything that this undoes. */
-void value_resume(struct space *s, uint32_t slot)
+/* Whoever holds it has a token of the present range: more are granted only while nobody does. */
+int value_page_ask(struct space *s, uint32_t slot)
 {
 	static const struct value_head lost = { .state = VALUE_LOST };
 	struct ledger_name *n = name_at(s, slot);
+	int r = value_page_open(s, slot);
 
-	if (!n->lost)
-		return;
-	if (value_page_open(s, slot) < 0) {
-		shm_tell(s->shm, "value-lost", s, slot, 0, 0, "no memory for it");
-		return;
-	}
+	if (r < 0 || !n->lost)
+		return r;
+	word_store(&value_page(s, slot)->floor, n->count ? n->first : 0);
 	page_set(value_page(s, slot), &lost, NULL);
 	FAULT_AROUND(n->lost = 0);
+	return 0;
 }
 
 void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, uint64_t first)
@@ -108,10 +108,13 @@ void value_granted(struct space *s, uint32_t slot, const struct shm_value *v, ui
 
 	if (s->broken)
 		return;
+	if (!n->paged && v->state != VALUE_KNOWN) {
+		if (n->lost != (v->state == VALUE_LOST))
+			FAULT_AROUND(n->lost = v->state == VALUE_LOST);
+		return;
+	}
 	if (n->lost)
 		FAULT_AROUND(n->lost = 0);
-	if (v->state == VALUE_NONE && !n->paged)
-		return;
 	if (value_page_open(s, slot) < 0) {
 		shm_tell(s->shm, "value-lost", s, slot, 0, v->token, "no memory for it");
 		return;

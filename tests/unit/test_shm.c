@@ -587,7 +587,10 @@ static void lost_and_closed(void **state)
 		slot = rig_name(&r, &a, s, text);
 		rig_want(s, slot);
 		fake_loop_advance(r.loop, 20 * NSEC_PER_MSEC);           /* bells are rationed */
-		assert_int_equal(value_of(s, slot), VALUE_LOST);
+		if (i % 10 == 0) {
+			assert_int_equal(client_value(a.c, r.shm, s, slot), 0);
+			assert_int_equal(value_of(s, slot), VALUE_LOST);
+		}
 		assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
 		assert_true(value_left(s, slot, &left, bytes));
 		assert_int_equal(left.state, VALUE_LOST);
@@ -601,8 +604,63 @@ static void lost_and_closed(void **state)
 	s = rig_space(&r, "x");
 	a = rig_client(&r);
 	slot = rig_name(&r, &a, s, "7");
+	assert_int_equal(client_value(a.c, r.shm, s, slot), 0);
 	assert_int_equal(value_of(s, slot), VALUE_LOST);
 	rig_client_end(&r, &a);
+	rig_done(&r);
+}
+
+static void publish(struct space *s, uint32_t slot, uint64_t token)
+{
+	struct value_head h = { .state = VALUE_KNOWN, .token = token, .count = 1, .len = 3 };
+	struct value_page *p = value_page(s, slot);
+	uint64_t claim = 0;
+
+	assert_true(value_claim(p, value_load(p), &claim));
+	value_fill(p, claim, &h, "new");
+	assert_int_equal(value_publish(p, claim, &h, true, false), 0);
+}
+
+static void lost_and_open(void **state)
+{
+	enum { N = 640 };
+	uint8_t bytes[VALUE_MAX];
+	struct shm_value left;
+	struct rig_client a, b;
+	struct space *s;
+	uint32_t slot;
+	char text[20];
+	struct rig r;
+	long blocks;
+
+	(void)state;
+	rig_open(&r);
+	r.lost = true;
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	b = rig_client(&r);
+	slot = rig_name(&r, &a, s, "first");
+	rig_name(&r, &b, s, "first");
+	blocks = rig_blocks(&r);
+	for (int i = 0; i < N; i++) {
+		snprintf(text, sizeof text, "%d", i);
+		rig_want(s, rig_name(&r, &a, s, text));
+		fake_loop_advance(r.loop, 20 * NSEC_PER_MSEC);
+	}
+	assert_true(rig_blocks(&r) - blocks < N * 2);    /* as above; a page is eight of them */
+	rig_want(s, slot);
+	fake_loop_advance(r.loop, 20 * NSEC_PER_MSEC);
+	assert_true(value_left(s, slot, &left, bytes) && left.state == VALUE_LOST);
+	assert_int_equal(client_value(a.c, r.shm, s, slot), 0);
+	assert_int_equal(value_of(s, slot), VALUE_LOST);
+	assert_int_equal(value_page(s, slot)->floor, name_at(s, slot)->first);
+	assert_true(value_left(s, slot, &left, bytes) && left.state == VALUE_LOST);
+	publish(s, slot, name_at(s, slot)->first);
+	assert_int_equal(client_value(b.c, r.shm, s, slot), 0);          /* who asks later undoes nothing */
+	assert_int_equal(value_of(s, slot), VALUE_KNOWN);
+	assert_true(value_left(s, slot, &left, bytes) && left.state == VALUE_KNOWN && left.len == 3);
+	rig_client_end(&r, &a);
+	rig_client_end(&r, &b);
 	rig_done(&r);
 }
 
@@ -648,6 +706,7 @@ int main(void)
 		STORY(close_races_the_answer, "a name that is closed while the core is asked is given back with the answer"),
 		{ "where memory is full an open fails with ENOSPC, and nothing leaks", full, NULL, NULL, &small },
 		STORY(lost_and_closed, "whose value is lost, and whom nobody has open, needs no page to know it"),
+		STORY(lost_and_open, "whose value is lost has no page before a client asks for it; then it says so, until he has published another"),
 		STORY(broken, "a broken space is replaced; what was leased starts as owner-died; others notice nothing"),
 		STORY(cut, "a segment that is truncated or enlarged is noticed, survived and replaced"),
 		STORY(broken_often, "who breaks its space again and again has to wait, and holds up nobody else"),
