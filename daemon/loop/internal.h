@@ -50,6 +50,15 @@ struct quiet {
 	unsigned n;
 };
 
+#define WAKES_MAX 256
+
+/* Futexes that are woken in the next system call (wake.c). */
+struct wakes {
+	uint32_t *v[WAKES_MAX];
+	unsigned n;
+	bool together; /* the ring knows how to */
+};
+
 struct loop {
 	struct ring ring;
 	struct sources sources;
@@ -60,6 +69,7 @@ struct loop {
 	struct loop_defer late_end; /* ... of this turn, while that goes on */
 	struct signals signals;
 	struct quiet quiet;
+	struct wakes wakes;
 	uint64_t turn;
 	nsec_t now;
 	nsec_t spin;
@@ -85,6 +95,10 @@ void defers_late_run(struct loop *l);
 bool defers_left(const struct loop *l); /* for the next turn */
 
 void sends_settle(struct loop *l); /* after completions have been run */
+
+void wakes_init(struct loop *l);
+void wakes_flush(struct loop *l); /* before anything else is submitted */
+void wakes_end(struct loop *l);   /* there is no next system call */
 
 void crowd_init(struct crowd *c);
 void crowd_done(struct crowd *c);

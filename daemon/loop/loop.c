@@ -46,6 +46,7 @@ int loop_create(struct loop **ret)
 	timers_init(&l->timers);
 	defers_init(l);
 	signals_init(&l->signals);
+	wakes_init(l);
 	crowd_init(&l->crowd);
 	l->now = loop_clock();
 	*ret = l;
@@ -130,6 +131,8 @@ static bool spin_worthwhile(struct loop *l)
 /* One system call; two if there is both something to submit and a span to look for an answer; none if all came by memory. */
 static int turn_wait(struct loop *l)
 {
+	wakes_flush(l);
+
 	bool all = source_flush(l);
 	bool idle = timers_arm(l) && !defers_left(l);
 	bool sleep = all && idle && !ring_pending(&l->ring) && !look_peek(l);
@@ -188,6 +191,7 @@ int loop_run(struct loop *l)
 	l->running = true;
 	while (!l->stopping && err >= 0)
 		err = turn(l);
+	wakes_end(l);
 	l->running = false;
 	l->stopping = false;
 	return err < 0 ? err : l->code;

@@ -120,6 +120,11 @@ int loop_accept_start(struct loop *l, int fd, void (*fn)(void *arg, int fd_or_er
 void loop_accept_stop(struct loop_accept *a);
 
 /*
+ * Wakes one who sleeps on that futex, which other processes may share, at the end of the turn (wake.c). The word may be gone by then.
+ */
+void loop_wake(struct loop *l, uint32_t *word);
+
+/*
  * Sends by a stream socket. loop_send() hands over bytes of the caller's making, which are the loop's until
  * fn gives them back with all of them sent (error 0) or the connection broken; one lot at a time. A
  * lot that the kernel takes at once wakes nobody: fn is called in the next turn, which may be long after; tell makes it

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "../../include/proto/futex.h"
 #include "../../include/proto/hatch.h"
 #include "files.h"
 #include "shm.h"
@@ -121,7 +120,7 @@ void hatch_answer(struct space *s, uint32_t client, uint32_t asked, int error, u
 	__atomic_store_n(&h->slot, slot, __ATOMIC_RELAXED);
 	FAULT_AROUND(__atomic_store_n(&h->answered, asked, __ATOMIC_SEQ_CST));
 	if (__atomic_exchange_n(&h->sleeps, 0, __ATOMIC_SEQ_CST))
-		futex_wake_class(&h->answered, 1, FUTEX_BITSET_MATCH_ANY);
+		loop_wake(s->shm->loop, &h->answered);
 }
 
 /* --- all of a space --- */

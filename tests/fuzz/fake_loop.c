@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../include/proto/futex.h"
+
 #define BEGIN (1000 * NSEC_PER_SEC)
 
 enum kind { WATCH, RECV, READ, ACCEPT, SEND, CONNECT };
@@ -206,6 +208,12 @@ int loop_send_open(struct loop *l, int fd, void (*fn)(void *arg, struct loop_byt
 	s->sent = fn;
 	*ret = (struct loop_send *)s;
 	return 0;
+}
+
+void loop_wake(struct loop *l, uint32_t *word)
+{
+	(void)l;
+	futex_wake_class(word, 1, FUTEX_BITSET_MATCH_ANY);
 }
 
 void loop_send(struct loop_send *handle, struct loop_bytes *b, bool tell)

@@ -14,7 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "loop/internal.h"
 #include "loop_fixture.h"
+#include "proto/futex.h"
 
 /* --- watches --- */
 
@@ -601,6 +603,78 @@ static void what_comes_by_memory_is_never_overheard(void **state)
 	close(b.bell);
 }
 
+/* --- futexes --- */
+
+#define SLEEPERS 3
+
+struct waking {
+	struct loop_timer timer;
+	uint32_t word[SLEEPERS], nobody;
+	unsigned vain;                   /* so many words on which nobody sleeps come before them */
+	int asleep;                      /* when all had been said */
+	bool stop;                       /* there is no next system call */
+};
+
+static void *sleep_on(void *arg)
+{
+	uint32_t *word = arg;
+
+	while (!__atomic_load_n(word, __ATOMIC_ACQUIRE))
+		futex_wait_class(word, 0, FUTEX_BITSET_MATCH_ANY, CLOCK_MONOTONIC, NULL);
+	return NULL;
+}
+
+static void wake_all(void *arg)
+{
+	struct waking *w = arg;
+
+	for (unsigned i = 0; i < w->vain; i++)
+		loop_wake(loop, &w->nobody);
+	for (int i = 0; i < SLEEPERS; i++) {
+		__atomic_store_n(&w->word[i], 1, __ATOMIC_RELEASE);
+		loop_wake(loop, &w->word[i]);
+	}
+	for (int i = 0; i < SLEEPERS; i++)
+		w->asleep += futex_sleepers(&w->word[i], 1) == 1;
+	if (w->stop)
+		loop_stop(loop, 7);
+}
+
+/* All are woken; returns how many were asleep still when the loop had been told. */
+static int wakes(unsigned vain, bool stop)
+{
+	struct timespec until;
+	struct waking w = {.vain = vain, .stop = stop};
+	pthread_t who[SLEEPERS];
+
+	for (int i = 0; i < SLEEPERS; i++) {
+		assert_int_equal(pthread_create(&who[i], NULL, sleep_on, &w.word[i]), 0);
+		while (futex_sleepers(&w.word[i], 0) != 1)
+			sched_yield();
+	}
+	loop_timer_init(&w.timer, wake_all, &w);
+	loop_timer_set(loop, &w.timer, boottime());
+	assert_int_equal(run_for(stop ? PATIENCE : 20 * NSEC_PER_MSEC), stop ? 7 : 99);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += PATIENCE / NSEC_PER_SEC;
+	for (int i = 0; i < SLEEPERS; i++)
+		assert_int_equal(pthread_timedjoin_np(who[i], NULL, &until), 0);
+	return w.asleep;
+}
+
+static void whoever_sleeps_is_woken_at_the_end_of_the_turn(void **state)
+{
+	bool together = loop->wakes.together;
+
+	(void)state;
+	assert_int_equal(wakes(0, false), together ? SLEEPERS : 0);
+	assert_int_equal(wakes(0, true), together ? SLEEPERS : 0);
+	assert_int_equal(wakes(WAKES_MAX - SLEEPERS, false), together ? SLEEPERS : 0);
+	wakes(3 * WAKES_MAX, false);             /* more than are remembered */
+	loop->wakes.together = false;            /* as before Linux 6.7 */
+	assert_int_equal(wakes(0, false), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -627,6 +701,8 @@ int main(void)
 			deferred_that_defers_itself_runs_once_a_turn),
 		story("what is deferred late runs when what was asked for is on its way",
 			late_runs_when_what_was_asked_for_is_on_its_way),
+		story("whoever sleeps on a futex is woken at the end of the turn, with or without a ring that knows how",
+			whoever_sleeps_is_woken_at_the_end_of_the_turn),
 		story("what comes by memory is never overheard, whether the loop sleeps or not",
 			what_comes_by_memory_is_never_overheard),
 	};
