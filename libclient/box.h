@@ -19,7 +19,7 @@ static inline struct small_account *box_of(const struct binding *b)
 
 struct box_request {
 	enum small_op op;
-	uint32_t arg;
+	uint64_t arg;
 	uint32_t number;                 /* set by box_call() */
 	uint64_t value;                  /* of the answer */
 };

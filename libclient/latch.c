@@ -7,6 +7,7 @@
 
 struct dlock_latch {
 	struct dlock h;
+	uint64_t birth;                  /* as the state has it: of the latch that was opened */
 };
 
 /* One request through the handle; what is lost before it is asked is opened anew. */
@@ -28,17 +29,21 @@ static int call(struct dlock_latch *c, struct box_request *rq)
 int dlock_latch_open(dlock_latch_t **ret, const char *name, unsigned count, const dlock_attr_t *attr)
 {
 	struct box_request rq = { .op = SMALL_OPEN, .arg = count };
+	struct dlock_latch *made;
 	void *c;
 	int r = ret ? handle_open(&c, sizeof(struct dlock_latch), name, attr, KIND_LATCH, 0, box_wake) : EINVAL;
 
 	if (r)
 		return r;
 	r = call(c, &rq);
-	if (r)
+	if (r) {
 		handle_close(c);
-	else
-		*ret = c;
-	return r;
+		return r;
+	}
+	made = c;
+	made->birth = rq.value >> 32;
+	*ret = made;
+	return 0;
 }
 
 int dlock_latch_close(dlock_latch_t *c)
@@ -48,14 +53,14 @@ int dlock_latch_close(dlock_latch_t *c)
 
 int dlock_latch_countdown(dlock_latch_t *c, unsigned n)
 {
-	struct box_request rq = { .op = SMALL_COUNT, .arg = n };
+	struct box_request rq = { .op = SMALL_COUNT, .arg = c->birth << 32 | n };
 
 	return n ? call(c, &rq) : 0;
 }
 
 int dlock_latch_getvalue(dlock_latch_t *c, unsigned *ret)
 {
-	struct box_request rq = { .op = SMALL_LOOK };
+	struct box_request rq = { .op = SMALL_LOOK, .arg = c->birth << 32 };
 	int r = ret ? call(c, &rq) : EINVAL;
 
 	if (r == 0)
@@ -90,10 +95,10 @@ static int wait_turn(struct dlock_latch *c, const struct limit *limit, struct se
 		return r;
 	w = (struct small_latch *)b->word;
 	state = __atomic_load_n(&w->state, __ATOMIC_ACQUIRE);
+	if ((state & LATCH_STATE) == LATCH_GONE || ((state & LATCH_STATE) != LATCH_UNKNOWN && state >> 32 != c->birth))
+		return -ENOENT;
 	if ((state & LATCH_STATE) == LATCH_OPEN)
 		return 0;
-	if ((state & LATCH_STATE) == LATCH_GONE)
-		return -ENOENT;
 	r = limit_over(limit);
 	if (r < 0)
 		return r;

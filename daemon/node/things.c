@@ -188,7 +188,7 @@ static void on_passed(void *arg, struct party *p)
 static void on_latch(void *arg, struct thing *x)
 {
 	(void)arg;
-	small_latch(x->object, x->state, x->count);
+	small_latch(x->object, x->state, x->count, latch_short(x->birth));
 }
 
 static uint64_t on_id_word(void *arg, struct thing *x, bool close)

@@ -80,15 +80,15 @@ void small_passed(struct small_client *c, uint32_t passed, uint32_t signalled)
 	show_passed(&c->a);
 }
 
-void small_latch(struct small *s, enum latch_state state, uint32_t count)
+void small_latch(struct small *s, enum latch_state state, uint32_t count, uint32_t birth)
 {
 	struct small_latch *w = (struct small_latch *)object_words(&s->o, s->o.slot);
 	uint64_t was = LOCK_LOAD(&w->state);
 
 	word_store(&w->count, count);
-	if ((was & LATCH_STATE) == state)
+	if ((was & LATCH_STATE) == state && was >> 32 == birth)
 		return;
-	word_store(&w->state, (((was >> 2) + 1) << 2 | state) & UINT32_MAX);
+	word_store(&w->state, (uint64_t)birth << 32 | (uint32_t)(((was >> 2) + 1) << 2 | state));
 	futex_wake_class(lock_futex(&w->state), INT_MAX, LOCK_CLASS_ANY);
 }
 

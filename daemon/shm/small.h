@@ -48,7 +48,7 @@ extern const struct object_kind small_kind;
 /* Notes it, then tells the client. */
 void small_answer(struct small_client *c, uint32_t number, int error, uint64_t value);
 void small_passed(struct small_client *c, uint32_t passed, uint32_t signalled);
-void small_latch(struct small *s, enum latch_state state, uint32_t count);
+void small_latch(struct small *s, enum latch_state state, uint32_t count, uint32_t birth);
 uint64_t small_id_word(struct small *s, bool close);      /* as it was, with ID_CLOSED */
 void small_id_open(struct small *s, uint32_t worker, uint64_t ceiling, uint64_t session, uint64_t last);
 

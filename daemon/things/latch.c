@@ -9,12 +9,13 @@
 static struct latch_record rec;          /* the one that is being looked at */
 static uint8_t bytes[STORE_VALUE_MAX];
 
-static void show(struct thing *t, enum latch_state state, uint32_t count)
+static void show(struct thing *t, enum latch_state state, uint32_t count, uint64_t birth)
 {
-	if (t->state == state && t->count == count)
+	if (t->state == state && t->count == count && t->birth == birth)
 		return;
 	t->state = state;
 	t->count = count;
+	t->birth = birth;
 	t->in->ops.latch(t->in->ops.arg, t);
 }
 
@@ -75,7 +76,7 @@ static void look_absent(struct thing *t, const struct record_view *v, struct rec
 		if (p->op == SMALL_OPEN)
 			maker = p;
 	if (!maker && v->asof)
-		show(t, LATCH_GONE, 0);
+		show(t, LATCH_GONE, 0, t->birth);
 	for (struct party *p = t->parties; p; p = p->next) {
 		if (p->op == SMALL_OPEN)
 			continue;
@@ -91,6 +92,12 @@ static void look_absent(struct thing *t, const struct record_view *v, struct rec
 }
 
 /* --- there --- */
+
+/* It is about one that was unlinked, and has been made anew since. */
+static bool is_another(const struct party *p)
+{
+	return p->birth != rec.birth || (p->meant && p->meant != latch_short(rec.birth));
+}
 
 /* Whether the record is another now. */
 static bool count_one(struct thing *t, struct party *p)
@@ -112,11 +119,15 @@ static void present_one(struct thing *t, struct party *p, const struct record_vi
 	switch (p->op) {
 	case SMALL_OPEN:
 	case SMALL_LOOK:
-		if (v->asof >= p->moment)
-			party_answer(p, 0, rec.count);
+		if (v->asof < p->moment)
+			return;
+		if (p->meant && is_another(p))
+			party_answer(p, ENOENT, 0);
+		else
+			party_answer(p, 0, (uint64_t)latch_short(rec.birth) << 32 | rec.count);
 		return;
 	case SMALL_COUNT:
-		if (p->birth != rec.birth)
+		if (is_another(p))
 			party_answer(p, ENOENT, 0);
 		else if (latch_counted(&rec, p->id, p->number))
 			party_answer(p, 0, 0);
@@ -144,8 +155,7 @@ static void look_present(struct thing *t, const struct record_view *v, struct re
 	uint32_t spare;
 
 	t->initial = rec.initial;
-	t->birth = rec.birth;
-	show(t, rec.count ? LATCH_CLOSED : LATCH_OPEN, rec.count);
+	show(t, rec.count ? LATCH_CLOSED : LATCH_OPEN, rec.count, rec.birth);
 	for (struct party *p = t->parties; p; p = p->next)
 		present_one(t, p, v, &changed, &remove);
 	spare = n_spent(t);

@@ -60,6 +60,11 @@ static uint32_t find(const struct latch_record *r, uint64_t account)
 	return i;
 }
 
+uint32_t latch_short(uint64_t birth)
+{
+	return (uint32_t)(birth >> 32) | 1;
+}
+
 bool latch_counted(const struct latch_record *r, uint64_t account, uint32_t number)
 {
 	uint32_t i = find(r, account);

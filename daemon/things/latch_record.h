@@ -45,6 +45,9 @@ size_t latch_encode(const struct latch_record *r, uint8_t ret[STORE_VALUE_MAX]);
 /* As it begins. */
 void latch_begin(struct latch_record *r, uint64_t birth, uint32_t count);
 
+/* By which clients know it: its birth in short, never 0. */
+uint32_t latch_short(uint64_t birth);
+
 /* Has this countdown been counted? */
 bool latch_counted(const struct latch_record *r, uint64_t account, uint32_t number);
 

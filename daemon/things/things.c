@@ -347,7 +347,7 @@ int party_request(struct party *p, uint32_t number, uint32_t op, uint64_t arg)
 
 	if (number == p->answered || (p->op != SMALL_NONE && number == p->number))
 		return 0;                /* rung for nothing, or known already */
-	if (!number || !request_fits(t->kind, op) || arg > UINT32_MAX)
+	if (!number || !request_fits(t->kind, op) || (arg > UINT32_MAX && op != SMALL_LOOK && op != SMALL_COUNT))
 		return -EINVAL;
 	if (p->op != SMALL_NONE && !(p->op == SMALL_ENTER && op == SMALL_CANCEL && p->number == arg))
 		return -EINVAL;
@@ -355,6 +355,7 @@ int party_request(struct party *p, uint32_t number, uint32_t op, uint64_t arg)
 	p->number = number;
 	p->arg = (uint32_t)arg;
 	p->birth = 0;
+	p->meant = (uint32_t)(arg >> 32);
 	p->signal = (struct signal){ .number = (uint32_t)(p->id ^ (uint64_t)number * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 1 };
 	if (op == SMALL_CANCEL)
 		cond_cancel(p, p->arg);

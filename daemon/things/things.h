@@ -60,6 +60,7 @@ struct party {
 	uint32_t number, arg;
 	uint64_t moment;                 /* what it needs is read no earlier (record.h) */
 	uint64_t birth;                  /* of the latch that it is about; 0: not known yet */
+	uint32_t meant;                  /* the same, latch_short(), as the client has it; 0: whichever is there */
 	struct signal signal;
 	bool adopted;                    /* its tickets are still to be read from the record */
 	struct ticket *tickets;

@@ -22,9 +22,10 @@
 #include <stdint.h>
 
 #define SMALL_OPS(X)                                                                                    \
-	X(OPEN)           /* latch: made with the count arg, where it is not there */                    \
-	X(LOOK)           /* latch: value: the count. ENOENT */                                          \
-	X(COUNT)          /* latch: down by arg. ENOENT: unlinked */                                     \
+	X(OPEN)           /* latch: made with the count arg, where it is not there. As LOOK, whose        \
+	                     value is birth << 32 | count */                                             \
+	X(LOOK)           /* latch: its birth in arg's high half. ENOENT: unlinked, also if made anew */  \
+	X(COUNT)          /* latch: down by arg's low half; the high half and ENOENT likewise */         \
 	X(UNLINK)         /* latch: the record goes. ENOENT */                                           \
 	X(ENTER)          /* condition: waits, with the request's number as its ticket. ENOSPC */        \
 	X(CANCEL)         /* condition: no more with ticket arg. value 1: it was signalled before */     \
@@ -47,7 +48,10 @@ struct small_account {
 	uint64_t reserved;
 };
 
-/* A latch: its state is slept on. A state does not come back: the generation, above it, rises. */
+/*
+ * A latch: its state is slept on. A state does not come back: the generation, above it, rises. A birth, never 0, tells a latch from one of the
+ * same name that was unlinked before; in a request 0 stands for whichever is there.
+ */
 enum latch_state {
 	LATCH_UNKNOWN,                   /* the store has not been read yet */
 	LATCH_CLOSED,
@@ -57,7 +61,7 @@ enum latch_state {
 #define LATCH_STATE UINT32_C(3)
 
 struct small_latch {
-	uint64_t state;                  /* low half: generation << 2 | enum latch_state */
+	uint64_t state;                  /* birth << 32 | low half: generation << 2 | enum latch_state */
 	uint64_t count;                  /* as last seen */
 	uint64_t reserved[6];
 };

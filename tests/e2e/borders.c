@@ -528,8 +528,21 @@ static void latches(void)
 	OK(dlock_latch_countdown(d, UINT_MAX));
 	OK(dlock_latch_wait(c));
 	OK(dlock_latch_close(d));
-	OK(dlock_latch_close(c));
 	OK(dlock_latch_unlink("latch"));
+	for (int i = 0; i < 20; i++) {           /* made anew it is another one */
+		OK(dlock_latch_open(&d, "latch", 1 + i % 2, NULL));
+		if (i % 3 == 0)
+			OK(dlock_latch_countdown(d, 1));
+		IS(ENOENT, dlock_latch_wait(c));
+		IS(ENOENT, dlock_latch_countdown(c, 1));
+		IS(ENOENT, dlock_latch_getvalue(c, &v));
+		OK(dlock_latch_getvalue(d, &v));
+		IS(1 + i % 2 - (i % 3 == 0), v);
+		OK(dlock_latch_close(c));
+		c = d;
+		OK(dlock_latch_unlink("latch"));
+	}
+	OK(dlock_latch_close(c));
 	OK(dlock_latch_close(NULL));
 }
 
@@ -624,7 +637,7 @@ int main(void)
 	tell(posix_permits, "the same with POSIX's calls: -1 and errno");
 	tell(barriers, "barriers of one party and of more than there are");
 	tell(elections, "elections: who leads says nothing, the most, or more");
-	tell(latches, "latches: open at once, the most, unlinked");
+	tell(latches, "latches: open at once, the most, unlinked, made anew");
 	tell(conditions, "conditions: with a lock that is held enough, also after it has been read");
 	tell(numbers, "numbers by two handles rise together");
 	daemon_end(&node, SIGTERM);

@@ -355,6 +355,11 @@ static void latches(void)
 	ok(actor_do(&crew[0], l_unlink, 0, "door").r == 0 && actor_do(&crew[1], l_count, 1, "").r == ENOENT &&
 	   actor_do(&crew[2], l_wait, PATIENCE_MS, "").r == ENOENT, "unlinked it is gone for all");
 	ok(actor_do(&crew[0], l_unlink, 0, "door").r == ENOENT, "... and cannot be unlinked again");
+	ok(actor_do(&crew[0], l_open, 3, "anew").r == 0 && actor_do(&crew[1], l_open, 3, "anew").r == 0, "another");
+	actor_send(&crew[1], l_wait, 0, "");
+	ok(actor_do(&crew[2], l_unlink, 0, "anew").r == 0 && actor_do(&crew[2], l_open, 3, "anew").r == 0 && result_is(1, SOON_MS, ENOENT) &&
+	   actor_do(&crew[0], l_count, 1, "").r == ENOENT && actor_do(&crew[2], l_value, 0, "").token == 3,
+	   "made anew it is another: who has the former one open is told, who waits there too");
 	removed_by_command();
 	crew_end();
 }

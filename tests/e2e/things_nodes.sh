@@ -84,6 +84,14 @@ use 3 latch-unlink many
 until_true 100 eval "! kill -0 $a 2>/dev/null && ! kill -0 $b 2>/dev/null" && wait $a
 [ $? = 2 ] # ENOENT
 ok $? "unlinked on one node it is gone on all"
+use 1 latch-open anew 5
+bg 1 latch-wait anew; a=$bg
+bg 2 latch-wait anew; b=$bg
+until_true 100 wait_there 1 anew 1 && until_true 100 wait_there 2 anew 1
+use 3 latch-unlink anew && use 3 latch-open anew 5
+until_true 100 eval "! kill -0 $a 2>/dev/null && ! kill -0 $b 2>/dev/null" && { wait $a; [ $? = 2 ]; } && { wait $b; [ $? = 2 ]; } &&
+	[ "$(use 1 latch-value anew)" = 5 ]
+ok $? "... also where it is made anew at once: who waits at the former one is told"
 
 # --- conditions ---
 

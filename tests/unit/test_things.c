@@ -25,7 +25,8 @@
 struct proc {
 	struct party *party;
 	uint64_t id;
-	uint32_t number, op, arg;        /* the last request */
+	uint32_t number, op;             /* the last request, */
+	uint64_t arg;                    /* and what it says */
 	uint32_t answered;
 	int error;
 	uint64_t value;
@@ -348,7 +349,7 @@ static bool idle(const struct proc *x)
 	return x->answered == x->number;
 }
 
-static void ask_op(struct node *n, struct proc *x, uint32_t op, uint32_t arg)
+static void ask_op(struct node *n, struct proc *x, uint32_t op, uint64_t arg)
 {
 	x->number++;
 	x->op = op;
@@ -418,16 +419,21 @@ static void test_latch_counts(void **state)
 
 static void test_latch_opens(void **state)
 {
+	uint64_t birth, former;
+
 	(void)state;
 	world_begin(KIND_LATCH, &nasty);
 	for (int i = 0; i < NODES; i++)          /* all of them are right: whoever was first has made it */
 		ask_op(&w.node[i], &w.node[i].proc[0], SMALL_OPEN, 5);
 	for (int i = 0; i < NODES; i++) {
 		settle(&w.node[i].proc[0]);
-		assert_int_equal(w.node[i].proc[0].value, 5);
+		assert_int_equal((uint32_t)w.node[i].proc[0].value, 5);
+		assert_int_equal(w.node[i].proc[0].value, w.node[0].proc[0].value);
 	}
+	former = w.node[0].proc[0].value >> 32;
+	assert_int_not_equal(former, 0);
 	for (int i = 0; i < NODES; i++)
-		ask_op(&w.node[i], &w.node[i].proc[1], SMALL_COUNT, 2);
+		ask_op(&w.node[i], &w.node[i].proc[1], SMALL_COUNT, former << 32 | 2);
 	for (int i = 0; i < NODES; i++)
 		settle(&w.node[i].proc[1]);
 	for (int i = 0; i < 20000; i++)
@@ -449,7 +455,20 @@ static void test_latch_opens(void **state)
 	assert_int_equal(w.node[1].proc[1].error, ENOENT);
 	ask_op(&w.node[2], &w.node[2].proc[0], SMALL_OPEN, 7);
 	settle(&w.node[2].proc[0]);
-	assert_int_equal(w.node[2].proc[0].value, 7);
+	birth = w.node[2].proc[0].value >> 32;
+	assert_int_equal((uint32_t)w.node[2].proc[0].value, 7);
+	assert_int_not_equal(birth, former);
+	for (int i = 0; i < NODES; i++) {
+		ask_op(&w.node[i], &w.node[i].proc[0], SMALL_COUNT, former << 32 | 1);
+		ask_op(&w.node[i], &w.node[i].proc[1], SMALL_LOOK, former << 32);
+		ask_op(&w.node[i], &w.node[i].proc[2], SMALL_COUNT, birth << 32 | 1);
+		for (int k = 0; k < 3; k++)
+			settle(&w.node[i].proc[k]);
+		assert_int_equal(w.node[i].proc[0].error, ENOENT);
+		assert_int_equal(w.node[i].proc[1].error, ENOENT);
+		assert_int_equal(w.node[i].proc[2].error, 0);
+	}
+	assert_int_equal(latch_now(), 7 - NODES);
 	world_end();
 }
 
