@@ -26,6 +26,7 @@ build() {
 	$cc -o "$1/story" "$unit/test_core_story.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/messages" "$unit/test_core_messages.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/delay" "$unit/test_core_delay.o" "$unit/cluster_rig.o" "$1"/*.o -lcmocka
+	$cc -o "$1/barrier" "$unit/test_core_barrier.o" "$unit/cluster_rig.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/double" "$unit/test_core_double.o" "$unit/cluster_rig.o" "$unit/core_rig.o" "$1"/*.o -lcmocka
 	$cc -o "$1/pass" "$unit/test_core_pass.o" "$unit/cluster_rig.o" "$1"/*.o -lcmocka
 }
@@ -48,9 +49,9 @@ mutant() {
 	rm -rf "${TMPDIR:?}/$1"
 }
 
-echo 1..36
+echo 1..38
 build "$TMPDIR/right" CORE_RIGHT
-for test in random story messages delay pass double; do
+for test in random story messages delay pass barrier double; do
 	if "$TMPDIR/right/$test" >"$TMPDIR/$test.log" 2>&1; then
 		say ok "$test is content with an unbroken core"
 	else
@@ -73,6 +74,7 @@ mutant DELAY_MARK delay 'a delay is not handed over to the next master'
 mutant DELAY_SHARE_MARK delay 'who had shares with a delay is not handed over to the next master'
 mutant DELAY_RECORD delay 'a delay is granted before the store knows of it'
 mutant DELAY_EARLY delay 'a suspect reign opens before it has read what the store knows of delays'
+mutant BARRIER_UNHEARD barrier 'who gave up before it was put in breaks that round when its node connects again'
 mutant BARRIER_FEW double 'it is not counted whether all who have entered are inside yet'
 mutant BARRIER_ENTERS double 'it is counted before all have heard that they are inside'
 mutant BARRIER_PAST double 'what became of those who had entered is taken for broken by a master that cannot know'
