@@ -252,7 +252,7 @@ int party_told(struct party *p)
 
 	for (;;) {
 		barrier_announce(&p->at, &p->turn);
-		if (barrier_look_remote(&p->turn, &p->verdict, &p->serial))
+		if (barrier_look_remote(&p->turn, p->departs, &p->verdict, &p->serial))
 			return p->verdict == BARRIER_AGAIN ? AGAIN : ENDED;
 		if (binding_lost(p->b))
 			return remote_lost(p);
@@ -310,7 +310,7 @@ static int come(struct party *p)
 
 static bool is_inside(const struct party *p)
 {
-	return p->x->h.kind == KIND_DOUBLE && barrier_cell_state(BARRIER_LOAD(p->turn.cell)) == BARRIER_INSIDE;
+	return p->x->h.kind == KIND_DOUBLE && barrier_cell_entered(BARRIER_LOAD(p->turn.cell));
 }
 
 static int party_once(struct party *p)

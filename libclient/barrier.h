@@ -17,6 +17,7 @@ struct party {
 	struct dlock_barrier *x;
 	const struct limit *limit;
 	bool no;
+	bool departs;                    /* it is inside, and leaves */
 	bool away;                       /* it asked to be let go */
 	struct binding *b;
 	struct barrier_at at;

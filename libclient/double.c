@@ -103,6 +103,7 @@ static int depart(struct party *p)
 
 	if (binding_lost(p->b))
 		return -ESTALE;
+	p->departs = true;
 	barrier_depart(&p->turn);
 	object_ring(&p->x->h, p->b, &limit_none);
 	r = party_told(p);

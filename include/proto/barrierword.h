@@ -93,7 +93,10 @@
  *   depart          client    INSIDE                  LEAVING; then it rings                                        acquire, release
  *   out             client    LEAVING                 LEAVING, OUT; then it rings                                   relaxed
  *   abandon         client    INSIDE                  INSIDE, OUT; then it rings: nobody waits for the rest         relaxed
- *   tell            daemon    INSIDE, LEAVING         TOLD; FREE, if it was abandoned                               release
+ *   tell            daemon    LEAVING                 TOLD                                                          release
+ *                             INSIDE                  TOLD, ENTERED; FREE, if it was abandoned                      release
+ *
+ * ENTERED: what broke came after it had entered. Its enter, which may have had no processor since, is told so; its leave the rest.
  */
 #ifndef DLOCK_BARRIERWORD_H
 #define DLOCK_BARRIERWORD_H
@@ -119,6 +122,7 @@
 #define BARRIER_CELL_SERIAL        UINT64_C(0x20)
 #define BARRIER_CELL_VERDICT_SHIFT 6
 #define BARRIER_CELL_VERDICT       UINT64_C(0x3c0)
+#define BARRIER_CELL_ENTERED       UINT64_C(0x400)
 #define BARRIER_CELL_ROUND_SHIFT   21
 
 #define BARRIER_CELLS 7u                 /* of a line; they are words 1 to 7 */
@@ -446,14 +450,20 @@ static inline bool barrier_rings(const struct barrier_at *b)
 	return n <= 1;
 }
 
-/* Has it been told? Then it is to leave the cell, unless that says that it is inside. */
-static inline bool barrier_look_remote(struct barrier_turn *t, enum barrier_verdict *ret, bool *ret_serial)
+/* Told that it is inside, whatever has come of that since. */
+static inline bool barrier_cell_entered(uint64_t c)
+{
+	return barrier_cell_state(c) == BARRIER_INSIDE || (barrier_cell_state(c) == BARRIER_TOLD && (c & BARRIER_CELL_ENTERED));
+}
+
+/* Has it been told? Then it is to leave the cell, unless it has entered and departs no sooner than with its next call. */
+static inline bool barrier_look_remote(struct barrier_turn *t, bool departs, enum barrier_verdict *ret, bool *ret_serial)
 {
 	uint64_t c = BARRIER_LOAD(t->cell);
 
 	if (barrier_cell_state(c) != BARRIER_TOLD && barrier_cell_state(c) != BARRIER_INSIDE)
 		return false;
-	*ret = barrier_cell_verdict(c);
+	*ret = barrier_cell_entered(c) && !departs ? BARRIER_PASSED : barrier_cell_verdict(c);
 	*ret_serial = c & BARRIER_CELL_SERIAL;
 	return true;
 }
@@ -539,13 +549,17 @@ static inline bool barrier_cell_abandoned(uint64_t c)
 /* The daemon tells that arrival. Nothing happens where another is there by now. */
 static inline void barrier_tell(uint64_t *cell, uint64_t arrival, enum barrier_verdict v, bool serial)
 {
-	uint64_t c = BARRIER_LOAD(cell);
+	uint64_t c = BARRIER_LOAD(cell), told;
 
 	do {
 		if (!barrier_cell_waits(c, arrival))
 			return;
-	} while (!BARRIER_CAS(cell, &c, barrier_cell_abandoned(c) ? barrier_cell(BARRIER_FREE, arrival)
-								  : barrier_cell_told(c, barrier_verdict_for(c, v), serial)));
+		told = barrier_cell_told(c, barrier_verdict_for(c, v), serial);
+		if (barrier_cell_abandoned(c))
+			told = barrier_cell(BARRIER_FREE, arrival);
+		else if (barrier_cell_state(c) == BARRIER_INSIDE)
+			told |= BARRIER_CELL_ENTERED | (c & BARRIER_CELL_SERIAL);
+	} while (!BARRIER_CAS(cell, &c, told));
 }
 
 /* It has entered, and stays. Nothing happens where it has been told that before. */

@@ -6,6 +6,8 @@
  * Four clients, three of whom make a round, and a daemon that sleeps until the bell, or until once after it has told some. So
  * each time one of those who are expected does not come, and another one comes instead. If a coming is overlooked
  * nobody goes on.
+ *
+ * And what is told to who has entered a double barrier.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -34,6 +36,28 @@ static void say(bool good, const char *what)
 {
 	printf("%sok %d - %s\n", good ? "" : "not ", ++results, what);
 	failed |= !good;
+}
+
+/* It has no processor between the daemon's word that it is inside and the one that it has broken. */
+static void entered_and_broken(void)
+{
+	struct barrier_turn turn = { .cell = &cells[0] };
+	enum barrier_verdict v;
+	bool serial, told;
+	uint64_t c;
+
+	barrier_claim(turn.cell);
+	barrier_come_remote(&turn, false);
+	say(barrier_take(turn.cell, &c) && !barrier_look_remote(&turn, false, &v, &serial), "who is being waited for is told nothing");
+	barrier_admit(turn.cell, turn.round, true);
+	barrier_tell(turn.cell, turn.round, BARRIER_BROKEN, false);
+	told = barrier_look_remote(&turn, false, &v, &serial);
+	say(told && v == BARRIER_PASSED && serial && barrier_cell_entered(*turn.cell), "who has entered is told so, though it has broken since");
+	barrier_depart(&turn);
+	say(barrier_look_remote(&turn, true, &v, &serial) && v == BARRIER_BROKEN, "... and when it leaves, of that");
+	barrier_leave(&turn);
+	say(!barrier_cell_entered(*turn.cell), "the next to have the cell is not inside");
+	cells[0] = 0;
 }
 
 static void one_after_the_other(void)
@@ -76,7 +100,7 @@ static void *client(void *arg)
 		}
 		do
 			sem_wait(&go[i]);
-		while (!barrier_look_remote(&turn, &v, &serial));
+		while (!barrier_look_remote(&turn, false, &v, &serial));
 		barrier_leave(&turn);
 		while (__atomic_load_n(&lazy, __ATOMIC_ACQUIRE) == i && !__atomic_load_n(&over, __ATOMIC_ACQUIRE))
 			usleep(20);
@@ -181,7 +205,8 @@ static void all_at_once(void)
 int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	puts("1..8");
+	puts("1..12");
+	entered_and_broken();
 	one_after_the_other();
 	all_at_once();
 	_exit(failed);                           /* whoever is stuck stays so */
