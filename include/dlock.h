@@ -141,7 +141,8 @@ int dlock_attr_set_delay_ms(dlock_attr_t *a, unsigned ms);
  * sent when the node is about to lose its lease, before anybody else can be granted it, by the
  * daemon: where that is stopped or gone, dlock_check() alone tells. SIGKILL is allowed, and then the
  * node gives nothing up by itself before the process has ended. Where handles of one name ask for different
- * signals, SIGKILL counts, else the newest handle's. EINVAL: not a signal.
+ * signals, SIGKILL counts, else the newest handle's. EINVAL: not a signal, or one that the C
+ * library keeps for itself.
  */
 int dlock_attr_set_onloss(dlock_attr_t *a, int signo);
 

@@ -90,7 +90,7 @@ int dlock_attr_set_priority(dlock_attr_t *a, unsigned p)
 
 int dlock_attr_set_onloss(dlock_attr_t *a, int signo)
 {
-	if (signo < 0 || signo > SIGRTMAX)
+	if (signo < 0 || signo > SIGRTMAX || (signo > SIGSYS && signo < SIGRTMIN))     /* the C library keeps some for itself */
 		return EINVAL;
 	a->onloss = signo;
 	return 0;

@@ -528,6 +528,9 @@ static void a_signal_for_a_loss_is_asked_for(void **state)
 	ok(dlock_attr_create(&a));
 	fails(EINVAL, dlock_attr_set_onloss(a, -1));
 	fails(EINVAL, dlock_attr_set_onloss(a, 65));
+	fails(EINVAL, dlock_attr_set_onloss(a, 32));     /* the C library cancels threads by it */
+	ok(dlock_attr_set_onloss(a, SIGRTMIN));
+	ok(dlock_attr_set_onloss(a, 0));
 	dlock_attr_destroy(a);
 	plain = rig_open("x", 0);
 	assert_int_equal(fake.names[0].signo, 0);
