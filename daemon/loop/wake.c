@@ -6,10 +6,7 @@
  *
  * Before Linux 6.7 the ring does not know futexes, and each is woken at once.
  */
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include "../../include/proto/futex.h"
 #include "internal.h"
 
 #define OP_FUTEX_WAKE 52         /* IORING_OP_FUTEX_WAKE */
@@ -17,10 +14,7 @@
 
 static void wake_now(uint32_t *word)
 {
-	int saved = errno;
-
-	(void)syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
-	errno = saved;
+	futex_wake_class(word, 1, FUTEX_BITSET_MATCH_ANY);
 }
 
 void wakes_init(struct loop *l)
