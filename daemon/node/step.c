@@ -242,9 +242,7 @@ static uint8_t priority_of_name(const struct node *n, const struct node_event *q
 /* The longest that anybody here has asked for by now. */
 static uint16_t delay_of_name(const struct node *n, uint32_t ref)
 {
-	enum kind kind = name_kind(ref_space(n, ref), ref_slot(n, ref));
-
-	return name_is_lock(ref_space(n, ref), ref_slot(n, ref)) || kind == KIND_SEM ? ref_name(n, ref)->delay : 0;
+	return name_has_delay(ref_space(n, ref), ref_slot(n, ref)) ? ref_name(n, ref)->delay : 0;
 }
 
 /* Who leads now, not who did when that was asked for. */

@@ -287,9 +287,8 @@ static void show_name(const struct node *n, struct space *s, uint32_t slot, stru
 	q.token = name_token(s, slot);
 	q.master = master_of(n, s, slot, name);
 	q.owner_died = word & LOCK_D;
-	bool delays = name_is_lock(s, slot) || name_kind(s, slot) == KIND_SEM;
-	q.delay_ms = delays ? rec->delay : 0;
-	q.delay_left_ms = delays ? delay_left(s, slot) : 0;
+	q.delay_ms = name_has_delay(s, slot) ? rec->delay : 0;
+	q.delay_left_ms = name_has_delay(s, slot) ? delay_left(s, slot) : 0;
 	q.state = !rec->count ? "unleased" : lock_is_free(word) ? "free" : "held";
 	if (q.delay_left_ms && !lock_is_free(word))
 		q.state = "delayed";

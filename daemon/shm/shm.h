@@ -356,6 +356,12 @@ static inline bool name_is_lock(const struct space *s, uint32_t slot)
 	return name_is(s, slot) && !kind_is_object(name_kind(s, slot));
 }
 
+/* What it holds can have a lock-delay (delay.c). */
+static inline bool name_has_delay(const struct space *s, uint32_t slot)
+{
+	return name_is_lock(s, slot) || name_kind(s, slot) == KIND_SEM;
+}
+
 /* Another node waits for the lease, which has not been given back yet. */
 static inline bool name_revoked(const struct ledger_name *n)
 {
