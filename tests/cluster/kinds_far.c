@@ -164,10 +164,7 @@ static void story_restart(void)
 	others_wait();
 	daemon_kill(1, SIGKILL);
 	daemon_begin(1);
-	if (!daemon_ready(1, PATIENCE_MS)) {
-		town_show();
-		give_up("the daemon of host 1 does not come back");
-	}
+	daemon_await(1);
 	EACH_ROW(c)
 		does(&c->holder, act_still, 0, 0, "the holder's check after a restart");
 	all_busy();
@@ -217,10 +214,7 @@ static void story_lapse(int signo, const char *title)
 		daemon_thaw(1);
 	else
 		daemon_begin(1);
-	if (!daemon_ready(1, PATIENCE_MS)) {
-		town_show();
-		give_up("the daemon of host 1 does not come back");
-	}
+	daemon_await(1);
 	EACH_ROW(c) {
 		does(&c->holder, act_give, 0, ESTALE, "the holder gives back what is lost");
 		does(&c->other, act_still, 1, 0, "the next one's check");

@@ -144,10 +144,7 @@ static double round_of(unsigned n, const char *path)
 	waitpid(waiter, &status, 0);
 	if (status)
 		note("host 2 has lost it since: it was not given the time to stay in the cluster");
-	if (!daemon_ready(1, PATIENCE_MS)) {
-		town_show();
-		give_up("host 1 does not come back");
-	}
+	daemon_await(1);
 	return margin;
 }
 

@@ -23,8 +23,6 @@
 /* What a host's daemon keeps: a file system of its own in memory, which can be full. */
 #define DISK_OPTIONS "size=64m"
 
-#define LOG_END 4000                     /* bytes of a log that are shown */
-
 struct town town;
 static char more_lines[1000];
 static int64_t *wallclock[TOWN_HOSTS_MAX + 1];
@@ -266,26 +264,27 @@ int town_command(unsigned host, char *ret, size_t n, const char *arguments)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void show_lines(const char *title, unsigned host, const char *text)
+static void show_command(unsigned host, const char *arguments)
 {
-	for (const char *end; *text; text = *end ? end + 1 : end) {
-		end = strchrnul(text, '\n');
-		note("host %u, %s: %.*s", host, title, (int)(end - text), text);
-	}
+	char text[16384];
+
+	town_command(host, text, sizeof text, arguments);
+	note("host %u: dlock %s", host, arguments);
+	note_lines(text);
 }
 
 void town_show(void)
 {
-	static const char *const asked[] = { "status", "members", "show ready/1", "show ready/2", "show ready/3" };
-	static char text[1 << 20];
+	char ready[20];
 
 	for (unsigned i = 1; i <= town.hosts; i++) {
-		for (unsigned k = 0; k < sizeof asked / sizeof *asked; k++) {
-			town_command(i, text, sizeof text, asked[k]);
-			show_lines(asked[k], i, text);
+		show_command(i, "status");
+		show_command(i, "members");
+		for (unsigned k = 1; k <= town.hosts; k++) {
+			snprintf(ready, sizeof ready, "show ready/%u", k);
+			show_command(i, ready);
 		}
-		read_file(town_log("daemon", i), text, sizeof text);
-		show_lines("log", i, strlen(text) > LOG_END ? text + strlen(text) - LOG_END : text);
+		note_file(town_log("daemon", i));
 	}
 }
 
@@ -293,6 +292,12 @@ static void give_up_daemon(unsigned host)
 {
 	town_show();
 	give_up("the daemon of host %u does not become ready", host);
+}
+
+void daemon_await(unsigned host)
+{
+	if (!daemon_ready(host, PATIENCE_MS))
+		give_up_daemon(host);
 }
 
 /* --- All of it --- */
@@ -329,8 +334,7 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 	for (unsigned i = 1; i <= hosts; i++)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= hosts; i++)
-		if (!daemon_ready(i, PATIENCE_MS))
-			give_up_daemon(i);
+		daemon_await(i);
 }
 
 /* All have stopped: as dlockd.conf(5) has it. */
@@ -360,8 +364,7 @@ void town_anew(unsigned ttl_ms, const char *lines)
 	for (unsigned i = 1; i <= town.hosts; i++)
 		daemon_begin(i);
 	for (unsigned i = 1; i <= town.hosts; i++)
-		if (!daemon_ready(i, PATIENCE_MS))
-			give_up_daemon(i);
+		daemon_await(i);
 }
 
 /* It masters its part of the shards again, and all of them are open. */

@@ -46,6 +46,7 @@ void town_roll(const char *lines);
 
 void daemon_begin(unsigned host);        /* does not wait until it is ready */
 bool daemon_ready(unsigned host, unsigned ms);
+void daemon_await(unsigned host);        /* until it is ready; with no patience left all daemons tell what they know, and the test ends */
 void daemon_kill(unsigned host, int signo);      /* and is waited for, unless it is SIGSTOP */
 void daemon_thaw(unsigned host);
 void store_begin(unsigned member);       /* from 0 */
@@ -67,7 +68,7 @@ const char *town_log(const char *what, unsigned i);
 /* "dlock ARGUMENTS" on that host; its exit status. */
 int town_command(unsigned host, char *ret, size_t n, const char *arguments);
 
-/* What all daemons say of themselves and of one another, and the ends of their logs: as notes, where one is missed. */
+/* What all daemons say of themselves and of one another, and the ends of their logs, as notes. */
 void town_show(void);
 
 #endif

@@ -38,14 +38,7 @@ static struct {
 
 static void show_log(void)
 {
-	static char text[1 << 20];
-	size_t n;
-
-	read_file(self.log, text, sizeof text);
-	n = strlen(text);
-	for (char *save, *line = strtok_r(text + (n > LOG_TAIL ? n - LOG_TAIL : 0), "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save))
-		printf("# log: %s\n", line);
+	note_file(self.log);
 }
 
 void ok(bool good, const char *title, ...)
@@ -77,6 +70,26 @@ void note(const char *text, ...)
 	va_end(ap);
 	putchar('\n');
 	fflush(stdout);
+}
+
+void note_lines(const char *text)
+{
+	for (const char *end; *text; text = *end ? end + 1 : end) {
+		end = strchrnul(text, '\n');
+		if (end > text)
+			note("  %.*s", (int)(end - text), text);
+	}
+}
+
+void note_file(const char *path)
+{
+	static char text[1 << 20];
+	size_t n;
+
+	read_file(path, text, sizeof text);
+	n = strlen(text);
+	note("the end of %s:", path);
+	note_lines(text + (n > LOG_TAIL ? n - LOG_TAIL : 0));
 }
 
 void give_up(const char *text, ...)

@@ -51,6 +51,8 @@ int harness_end(void);                   /* the plan; the exit status */
 void ok(bool good, const char *title, ...) __attribute__((format(printf, 2, 3)));
 void skip(const char *title, const char *why);
 void note(const char *text, ...) __attribute__((format(printf, 1, 2)));
+void note_lines(const char *text);
+void note_file(const char *path);        /* its end */
 __attribute__((noreturn)) void give_up(const char *text, ...) __attribute__((format(printf, 1, 2)));
 
 /* Returns whether it was in time. */
