@@ -168,29 +168,38 @@ static void mourned_over_a_lapse(void **state)
 }
 
 /* a reads: it has a line, with this slot in it, and another's that it has no delay for. */
-static uint32_t reads(struct scene *x, uint32_t *ret_other)
+static uint32_t reads(struct scene *x)
 {
 	struct client_what what = { KIND_LOCK, 0, "other", 5 };
-	uint32_t line, account;
+	uint32_t line, account, other;
 
-	assert_int_equal(client_open(x->a.c, x->r.shm, x->s, &what, ret_other, &account), 0);
+	assert_int_equal(client_open(x->a.c, x->r.shm, x->s, &what, &other, &account), 0);
 	assert_int_equal(reader_line(x->a.c, x->s, &line), 0);
 	READ_OR(&seg_slot(x->s->base, x->slot)->readers, line_mark(line));
 	READ_SWAP(&seg_line(x->s->base, line)[0], cell_of(x->slot, seg_slot(x->s->base, x->slot)->gate) | 1);
-	READ_SWAP(&seg_line(x->s->base, line)[1], cell_of(*ret_other, seg_slot(x->s->base, *ret_other)->gate) | 1);
+	READ_SWAP(&seg_line(x->s->base, line)[1], cell_of(other, seg_slot(x->s->base, other)->gate) | 1);
+	return line;
+}
+
+/* One who reads has died. Returns its line. */
+static uint32_t scene_open_reader(struct scene *x)
+{
+	uint32_t line;
+
+	scene_open(x, DELAY, false);
+	line = reads(x);
+	rig_client_end(&x->r, &x->a);
+	rig_turn(&x->r);
 	return line;
 }
 
 static void reader_mourned(void **state)
 {
 	struct scene x;
-	uint32_t line, other;
+	uint32_t line;
 
 	(void)state;
-	scene_open(&x, DELAY, false);
-	line = reads(&x, &other);
-	rig_client_end(&x.r, &x.a);
-	rig_turn(&x.r);
+	line = scene_open_reader(&x);
 	assert_true(readers_inside_now(x.s, x.slot));
 	assert_int_equal(seg_line(x.s->base, line)[1], 0);
 	assert_in_range(delay_left(x.s, x.slot), DELAY - TURNS, DELAY + 1);
@@ -211,13 +220,10 @@ static void reader_mourned(void **state)
 static void reader_mourned_over_a_restart(void **state)
 {
 	struct scene x;
-	uint32_t line, other;
+	uint32_t line;
 
 	(void)state;
-	scene_open(&x, DELAY, false);
-	line = reads(&x, &other);
-	rig_client_end(&x.r, &x.a);
-	rig_turn(&x.r);
+	line = scene_open_reader(&x);
 	fake_loop_advance(x.r.loop, DELAY / 2 * NSEC_PER_MSEC);
 	rig_stop(&x.r);
 	assert_int_equal(rig_adopt(&x.r), 0);

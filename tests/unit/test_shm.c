@@ -563,6 +563,14 @@ static enum value_state value_of(const struct space *s, uint32_t slot)
 	return h.state;
 }
 
+/* Whatever is leased is said to have lost what it carried. */
+static struct space *lost_space(struct rig *r)
+{
+	rig_open(r);
+	r->lost = true;
+	return rig_space(r, "x");
+}
+
 /* After a fail-over nearly all names are such: they may not fill the disk, nor forget what they carried. */
 static void lost_and_closed(void **state)
 {
@@ -577,9 +585,7 @@ static void lost_and_closed(void **state)
 	long blocks;
 
 	(void)state;
-	rig_open(&r);
-	r.lost = true;
-	s = rig_space(&r, "x");
+	s = lost_space(&r);
 	a = rig_client(&r);
 	blocks = rig_blocks(&r);
 	for (int i = 0; i < N; i++) {
@@ -634,9 +640,7 @@ static void lost_and_open(void **state)
 	long blocks;
 
 	(void)state;
-	rig_open(&r);
-	r.lost = true;
-	s = rig_space(&r, "x");
+	s = lost_space(&r);
 	a = rig_client(&r);
 	b = rig_client(&r);
 	slot = rig_name(&r, &a, s, "first");
