@@ -13,6 +13,7 @@
 
 #include "actor.h"
 #include "harness.h"
+#include "sem_acts.h"
 
 #define SHORT 700u                       /* ms */
 #define LONG  DLOCK_DELAY_MAX
@@ -275,8 +276,6 @@ static void readers(void)
 
 /* --- Permits --- */
 
-static dlock_sem_t *permits;
-
 /* arg: the delay */
 static int act_permits_open(struct stage *s, uint64_t arg)
 {
@@ -285,27 +284,9 @@ static int act_permits_open(struct stage *s, uint64_t arg)
 
 	r = r ? r : dlock_attr_set_delay_ms(a, (unsigned)arg);
 	r = r ? r : dlock_attr_set_wait_daemon(a, true);
-	r = r ? r : dlock_sem_open(&permits, s->text, 3, a);
+	r = r ? r : dlock_sem_open(&sem, s->text, 3, a);
 	dlock_attr_destroy(a);
 	return r;
-}
-
-static int act_permits_wait(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_sem_wait_n(permits, (unsigned)n);
-}
-
-static int act_permits_try(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_sem_trywait_n(permits, (unsigned)n);
-}
-
-static int act_permits_post(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_sem_post_n(permits, (unsigned)n);
 }
 
 /* The first has had three, and holds two. */
@@ -313,8 +294,8 @@ static void permits_begin(struct actor a[2], const char *name, unsigned delay)
 {
 	for (int i = 0; i < 2; i++)
 		actor_begin(&a[i]);
-	if (actor_do(&a[0], act_permits_open, delay, name).r || actor_do(&a[0], act_permits_wait, 3, NULL).r ||
-	    actor_do(&a[0], act_permits_post, 1, NULL).r || actor_do(&a[1], act_permits_open, 0, name).r)
+	if (actor_do(&a[0], act_permits_open, delay, name).r || actor_do(&a[0], act_take_n, 3, NULL).r ||
+	    actor_do(&a[0], act_give_n, 1, NULL).r || actor_do(&a[1], act_permits_open, 0, name).r)
 		give_up("the stage for %s cannot be set", name);
 }
 
@@ -330,11 +311,11 @@ static void permits_lost(void)
 	while (!shows("permits", "lock-delay") && now_ns() < since + SOON * MS)
 		;
 	ok(shows("permits", "lock-delay"), "one dies with permits: dlock show says what is waited for");
-	ok(actor_send(&a[1], act_permits_wait, 1, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0 &&
-	   actor_do(&a[1], act_permits_try, 1, NULL).r == EAGAIN, "what it did not hold is had at once, and no more");
+	ok(actor_send(&a[1], act_take_n, 1, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0 &&
+	   actor_do(&a[1], act_try_n, 1, NULL).r == EAGAIN, "what it did not hold is had at once, and no more");
 	pair_end(a);
 	permits_begin(a, "held-permits", 2 * SHORT);
-	actor_send(&a[1], act_permits_wait, 3, NULL);
+	actor_send(&a[1], act_take_n, 3, NULL);
 	since = now_ns();
 	actor_kill(&a[0], SIGKILL);
 	daemon_end(&node, SIGKILL);
@@ -342,9 +323,9 @@ static void permits_lost(void)
 	ok(granted_after(&a[1], since, 2 * SHORT, 0), "what it held is had when the delay is over, also where the daemon is started anew meanwhile");
 	pair_end(a);
 	permits_begin(a, "posted-permits", LONG);
-	actor_do(&a[0], act_permits_post, 2, NULL);
+	actor_do(&a[0], act_give_n, 2, NULL);
 	actor_kill(&a[0], SIGKILL);
-	ok(actor_send(&a[1], act_permits_wait, 3, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0, "no delay follows what was posted");
+	ok(actor_send(&a[1], act_take_n, 3, NULL) && actor_result(&a[1], SOON, &got) && got.r == 0, "no delay follows what was posted");
 	pair_end(a);
 }
 

@@ -16,6 +16,7 @@
 #include "dlock.h"
 #include "harness.h"
 #include "proto/segment.h"
+#include "sem_acts.h"
 
 #define CROWD   6
 #define PERMITS 3
@@ -27,23 +28,9 @@ static struct pace pace;                 /* of those who come */
 
 /* --- In the actors --- */
 
-static dlock_sem_t *sem;
-
 static int act_open_of(struct stage *s, uint64_t permits)
 {
 	return dlock_sem_open(&sem, s->text, (unsigned)permits, NULL);
-}
-
-static int act_take_n(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_sem_wait_n(sem, (unsigned)n);
-}
-
-static int act_try_n(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_sem_trywait_n(sem, (unsigned)n);
 }
 
 static int act_within(struct stage *s, uint64_t ms_and_n)
@@ -56,12 +43,6 @@ static int act_within(struct stage *s, uint64_t ms_and_n)
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;
 	return dlock_sem_clockwait_n(sem, (unsigned)(ms_and_n % 100), CLOCK_MONOTONIC, &t);
-}
-
-static int act_give_n(struct stage *s, uint64_t n)
-{
-	(void)s;
-	return dlock_sem_post_n(sem, (unsigned)n);
 }
 
 static int act_resize(struct stage *s, uint64_t n)
