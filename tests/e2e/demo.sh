@@ -4,24 +4,14 @@
 # make demo, without the building: it proves what it says, and leaves nothing behind. And its judge can say no.
 
 set -u
-n=0 failed=0
-judge=${srctree:?}/docs/examples/append.awk
+. "${srctree:?}/tests/e2e/demos.sh"
+judge=$srctree/docs/examples/append.awk
 
-ok() {           # ok STATUS TITLE
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; failed=1; fi
-}
-
-# What the demo has made, by what it printed. Who is killed with SIGKILL may still be on the way out.
+# What the demo has made, by what it printed.
 gone() {
-	local dir i
+	local dir
 	dir=$(sed -n 's/.*dlockd --dir //p' "$TMPDIR/out")
-	[ -n "$dir" ] && [ ! -e "$dir" ] || return 1
-	for ((i = 0; i < 5000; i++)); do
-		pgrep -f -- "$dir" >/dev/null || return 0
-		sleep 0.02
-	done
-	return 1
+	[ -n "$dir" ] && [ ! -e "$dir" ] && nobody_uses "$dir"
 }
 
 "$srctree/scripts/demo" >"$TMPDIR/out" 2>&1
@@ -34,14 +24,9 @@ ok $? 'its directory and its processes are gone'
 
 # Again where it was at its end before it was told: no processor for us, that is.
 for _ in 1 2 3 4 5; do
-	"$srctree/scripts/demo" >"$TMPDIR/out" 2>&1 &
-	demo=$!
-	for ((i = 0; i < 10000; i++)); do
-		grep -q '^4' "$TMPDIR/out" && break
-		sleep 0.01
-	done
-	kill $demo
-	wait $demo
+	begin "$srctree/scripts/demo" 4
+	kill $demo_pid
+	wait $demo_pid
 	status=$?
 	[ $status = 0 ] && grep -q '^Proved' "$TMPDIR/out" || break
 done

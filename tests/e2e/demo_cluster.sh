@@ -5,13 +5,8 @@
 # among the processes and the network's links.
 
 set -u
-n=0 failed=0
-demo=${srctree:?}/scripts/demo-cluster
-
-ok() {           # ok STATUS TITLE
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; failed=1; fi
-}
+. "${srctree:?}/tests/e2e/demos.sh"
+demo=$srctree/scripts/demo-cluster
 
 if ! command -v etcd >/dev/null; then
 	echo '1..0 # skip no etcd here (Debian: etcd-server)'
@@ -25,13 +20,9 @@ fi
 
 links() { cut -d: -f1 /proc/net/dev | sort; }
 gone() {         # what a run has made, by what it printed
-	local dir i
+	local dir
 	dir=$(sed -n 's|.*dlockd --dir \(.*\)/HOST,.*|\1|p' "$TMPDIR/out")
-	for ((i = 0; i < 5000; i++)); do         # who is killed with SIGKILL may still be on the way out
-		pgrep -f -- "$dir" >/dev/null || break
-		sleep 0.02
-	done
-	[ $i -lt 5000 ] && [ -n "$dir" ] && [ ! -e "$dir" ] && [ "$(links)" = "$before" ] &&
+	nobody_uses "$dir" && [ -n "$dir" ] && [ ! -e "$dir" ] && [ "$(links)" = "$before" ] &&
 		[ -z "$(find "$TMPDIR" -mindepth 1 ! -name out)" ]
 }
 before=$(links)
@@ -46,15 +37,10 @@ gone
 ok $? 'its directory, its processes and its links are gone'
 
 for stage in '.*dlockd --dir' '4\.'; do
-	"$demo" >"$TMPDIR/out" 2>&1 &
-	pid=$!
-	for ((i = 0; i < 10000; i++)); do
-		grep -q "^$stage" "$TMPDIR/out" && break
-		sleep 0.01
-	done
+	begin "$demo" "$stage"
 	sleep 0.3
-	kill $pid
-	wait $pid
+	kill $demo_pid
+	wait $demo_pid
 	[ $? = 143 ] && ! grep -q '^Proved' "$TMPDIR/out"
 	ok $? "it ends when it is told to, after '$stage'"
 	[ $failed = 0 ] || sed 's/^/# /' "$TMPDIR/out"
