@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What is deferred to the end of the turn. Two rings: one for this turn, one for what has run in
- * this turn already and was queued again; and a third one for what comes late. A defer is on one of them exactly while its next is set.
+ * this turn already and was queued again; and a third one for what comes late, and may queue for the next turn what has run in this one.
+ * A defer is on one of them exactly while its next is set.
  */
 #include <assert.h>
 
@@ -56,6 +57,16 @@ void defers_init(struct loop *l)
 	l->late.next = l->late.prev = &l->late;
 }
 
+static void next_is_now(struct loop *l)
+{
+	struct loop_defer *d;
+
+	while ((d = l->deferred_next.next) != &l->deferred_next) {
+		ring_remove(d);
+		ring_append(&l->deferred, d);
+	}
+}
+
 void defers_run(struct loop *l)
 {
 	struct loop_defer *d;
@@ -65,10 +76,7 @@ void defers_run(struct loop *l)
 		d->turn = l->turn;
 		d->fn(d->arg);
 	}
-	while ((d = l->deferred_next.next) != &l->deferred_next) {
-		ring_remove(d);
-		ring_append(&l->deferred, d);
-	}
+	next_is_now(l);
 }
 
 bool defers_late(const struct loop *l)
@@ -87,6 +95,7 @@ void defers_late_run(struct loop *l)
 		d->fn(d->arg);
 	}
 	ring_remove(&l->late_end);
+	next_is_now(l);
 }
 
 /* Before the first turn there may be some of this turn too. */

@@ -513,6 +513,44 @@ static void late_runs_when_what_was_asked_for_is_on_its_way(void **state)
 	close_all(pair, 2);
 }
 
+struct afterthought {
+	struct loop_defer early, late;
+	unsigned ran;
+};
+
+static void run_afterthought(void *arg)
+{
+	struct afterthought *a = arg;
+
+	if (++a->ran == 2)
+		loop_stop(loop, 0);
+}
+
+static void have_afterthought(void *arg)
+{
+	struct afterthought *a = arg;
+
+	loop_defer(loop, &a->early);
+}
+
+/* Nothing else ends a sleep here: what it has to do would wait for whatever comes next. */
+static void what_late_defers_is_not_slept_over(void **state)
+{
+	struct afterthought a = {0};
+	struct loop_timer end;
+
+	(void)state;
+	loop_timer_init(&end, stop_with, (void *)99);
+	loop_timer_set(loop, &end, boottime() + PATIENCE);
+	loop_defer_init(&a.early, run_afterthought, &a);
+	loop_defer_init(&a.late, have_afterthought, &a);
+	loop_defer(loop, &a.early);
+	loop_defer_late(loop, &a.late);
+	assert_int_equal(loop_run(loop), 0);
+	assert_int_equal(a.ran, 2);
+	loop_timer_cancel(loop, &end);
+}
+
 /* --- what comes by memory --- */
 
 #define SAYINGS 20000
@@ -701,6 +739,7 @@ int main(void)
 			deferred_that_defers_itself_runs_once_a_turn),
 		story("what is deferred late runs when what was asked for is on its way",
 			late_runs_when_what_was_asked_for_is_on_its_way),
+		story("what a late one defers follows at once, though it has run in this turn", what_late_defers_is_not_slept_over),
 		story("whoever sleeps on a futex is woken at the end of the turn, with or without a ring that knows how",
 			whoever_sleeps_is_woken_at_the_end_of_the_turn),
 		story("what comes by memory is never overheard, whether the loop sleeps or not",
