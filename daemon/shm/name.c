@@ -382,8 +382,9 @@ void name_end(struct space *s, uint32_t slot)
 		object_unused(s, slot);
 		return;
 	}
-	if (n->state == NAME_LEASED || n->state == NAME_IDLE)
-		name_let_go(s, slot, n->count, true);    /* whoever held it then never released it */
+	/* Whoever held it then never released it. A claim would be in the way of the name's next one, in the space that comes after. */
+	if (n->state == NAME_LEASED || n->state == NAME_IDLE || name_claims(n))
+		name_let_go(s, slot, n->count, true);
 	else
 		elect_close(s, slot);
 }

@@ -356,6 +356,34 @@ static void broken(void **state)
 	rig_done(&r);
 }
 
+/* The same name in the space that comes after could not be claimed beside it. */
+static void broken_while_it_claims(void **state)
+{
+	struct rig_client a;
+	struct space *s;
+	uint32_t asked, tried;
+	struct rig r;
+
+	(void)state;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	a = rig_client(&r);
+	asked = rig_name(&r, &a, s, "asked");
+	tried = rig_name(&r, &a, s, "tried");
+	r.silent = true;
+	rig_want(s, asked);
+	rig_turn(&r);
+	assert_int_equal(r.wants, 1);
+	assert_true(name_soon(s, tried));
+	space_break(s, "test");
+	rig_turn(&r);
+	assert_int_equal(r.releases, 2);
+	assert_int_equal(client_close(a.c, r.shm, s, asked), 0);
+	assert_int_equal(client_close(a.c, r.shm, s, tried), 0);
+	rig_client_end(&r, &a);
+	rig_done(&r);
+}
+
 static void cut(void **state)
 {
 	struct rig_client a;
@@ -713,6 +741,7 @@ int main(void)
 		STORY(lost_and_open, "whose value is lost has no page before a client asks for it; then it says so, until he has published another"),
 		STORY(broken, "a broken space is replaced; what was leased starts as owner-died; others notice nothing"),
 		STORY(cut, "a segment that is truncated or enlarged is noticed, survived and replaced"),
+		STORY(broken_while_it_claims, "a space that breaks takes back what it has claimed"),
 		STORY(broken_often, "who breaks its space again and again has to wait, and holds up nobody else"),
 		STORY(lines_return, "lines of lost spaces return, but none that somebody looks at"),
 		{ "a space that cannot be replaced at once is made later, with the access that it had", no_room_to_replace, NULL, NULL, &small },
