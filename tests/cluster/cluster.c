@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "../e2e/harness.h"
+#include "canary.h"
 #include "crowd.h"
 #include "history.h"
 #include "nemesis.h"
@@ -22,6 +23,7 @@
 #define TTL_MS 6000                      /* what nobody breaks is not to be lost on a busy machine: it would be judged as lost for nothing */
 #define BOUND_MS (4 * TTL_MS)
 #define SETTLE_MS TTL_MS
+#define STILL_MS (TTL_MS / 40)
 
 static void shuffle(enum nemesis *v, unsigned n)
 {
@@ -103,6 +105,30 @@ static void show(void)
 		}
 }
 
+/* Every daemon and its host, every store and all of them. */
+static void canary_watch(void)
+{
+	static struct canary_watched v[TOWN_HOSTS_MAX + TOWN_STORES];
+	static char all[80];
+	char history[80];
+	unsigned n = 0;
+
+	for (unsigned i = 1, at = 0; i <= town.hosts; i++)
+		at += (unsigned)snprintf(all + at, sizeof all - at, "%s%u", i > 1 ? "," : "", i);
+	for (unsigned i = 1; i <= town.hosts; i++, n++) {
+		snprintf(v[n].what, sizeof v[n].what, "daemon %u", i);
+		snprintf(v[n].hosts, sizeof v[n].hosts, "%u", i);
+		v[n].pid = &town.daemon[i];
+	}
+	for (unsigned i = 0; i < TOWN_STORES; i++, n++) {
+		snprintf(v[n].what, sizeof v[n].what, "store %u", i);
+		memcpy(v[n].hosts, all, sizeof all);
+		v[n].pid = &town.store[i];
+	}
+	snprintf(history, sizeof history, "%s/history.canary", harness.dir);
+	canary_begin(history, STILL_MS * MS, all, v, n);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned hosts = argc > 1 ? (unsigned)atoi(argv[1]) : 3, seconds = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
@@ -122,6 +148,7 @@ int main(int argc, char **argv)
 	ok(true, "%u daemons on hosts of their own are a cluster", hosts);
 	history_open(history, "run");
 	history_say("\"op\":\"begin\",\"ttl\":%llu,\"bound\":%llu", TTL_MS * MS + 0ull, BOUND_MS * MS + 0ull);
+	canary_watch();
 	crowd_begin_all();
 	nap_ns(1000 * MS);
 	snprintf(history, sizeof history, "%s/history.nemesis", harness.dir);
@@ -139,6 +166,7 @@ int main(int argc, char **argv)
 	if (!ended)
 		show();
 	history_say("\"op\":\"end\"");
+	canary_end();
 	keep();
 	ok(judge(kinds, n), "the judge of the history finds nothing");
 	return harness_end();

@@ -323,6 +323,8 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 {
 	town.hosts = hosts;
 	town.ttl_ms = ttl_ms;
+	town.daemon = shared_memory((TOWN_HOSTS_MAX + 1) * sizeof *town.daemon);
+	town.store = shared_memory(TOWN_STORES * sizeof *town.store);
 	lab_begin(hosts + TOWN_STORES + town.more);
 	harness_at_end(disks_away);
 	key_make();

@@ -22,9 +22,9 @@ struct town {
 	unsigned hosts;
 	unsigned ttl_ms;
 	unsigned more;                           /* hosts beyond those, which nothing runs on; set before town_begin() */
-	pid_t daemon[TOWN_HOSTS_MAX + 1];        /* by host; 0: does not run */
+	volatile pid_t *daemon;                  /* by host; 0: does not run. Children of ours see it too */
+	volatile pid_t *store;                   /* from 0; likewise */
 	bool frozen[TOWN_HOSTS_MAX + 1];         /* the daemon */
-	pid_t store[TOWN_STORES];
 };
 
 extern struct town town;
