@@ -87,7 +87,7 @@ static void lapsed(struct core *c)
 	cl->map_version = 0;
 	cl->map_read = false;
 	cl->members_for = cl->members_want = cl->raise = 0;
-	cl->list_want = cl->beats_due = cl->beats_want = cl->beats_known = false;
+	cl->list_want = cl->beats_due = cl->beats_want = cl->beats_known = cl->plan_unread = cl->plan_reading = false;
 	cut_begin(&cl->cut, false);
 	cl->delays = (struct delays){ 0 };
 	for (unsigned i = ASK_MAP; i < ASK_N; i++)
@@ -181,6 +181,8 @@ static void map_answer(struct core *c, const struct core_event *ev, struct step 
 
 	bool live = c->cluster.session.state == SESSION_LIVE;
 
+	c->cluster.plan_unread |= c->cluster.plan_reading && ev->store.error;
+	c->cluster.plan_reading = false;
 #ifdef CORE_BREAK_MAP_EARLY
 	live |= c->cluster.session.state == SESSION_ENROLLING;
 #endif
@@ -450,6 +452,8 @@ static void view_tick(struct core *c, struct step *s)
 	if (!asking(&cl->asks, ASK_MAP) && s->now >= cl->look_at) {
 		ask_key(&cl->asks.v[ASK_MAP], MAP_KEY, 0);
 		ask_get(&cl->asks, ASK_MAP, s);
+		cl->plan_reading = cl->plan_unread;
+		cl->plan_unread = false;
 		cl->look_at = s->now + cl->conf.look;
 	}
 	if ((cl->list_want || cl->members_want) && cl->map_read && !asking(&cl->asks, ASK_MEMBERS) && s->now >= cl->list_at) {
@@ -471,7 +475,7 @@ static void opening_look(struct core *c, core_nsec_t now)
 	for (unsigned i = 1; i < c->peers.n; i++)
 		if (c->peers.v[i].listed)
 			c->peers.v[i].ask |= c->master.opening & ~c->peers.v[i].synced & ~c->peers.v[i].hearing;
-	cl->list_want = true;
+	cl->list_want |= !coord_looking(c);
 	cl->remind_at = now + cl->conf.look;
 }
 
@@ -503,10 +507,11 @@ void cluster_tick(struct core *c, struct step *s)
 	identity(c);
 	if (c->cluster.session.state != SESSION_LIVE && c->cluster.session.state != SESSION_ENROLLING)
 		return;
+	coord_act(c, s);
 	opening_look(c, s->now);
 	coord_look(c, s->now);
 	view_tick(c, s);
-	coord_tick(c, s);
+	coord_beats(c, s);
 	path_tick(c, s->now);
 	cut_tick(c, s);
 	delays_tick(c, s);

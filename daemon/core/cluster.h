@@ -73,6 +73,7 @@ struct cluster {
 	core_nsec_t list_at;             /* the members, if wanted: not before, after an error */
 	core_nsec_t remind_at;           /* whom opening shards wait for */
 	core_nsec_t beats_at, plan_at;
+	bool plan_unread, plan_reading;  /* what became of the last plan is still to be read; is being read */
 	bool plan_due;                   /* since the map was last planned the store, a link, a wish or the time may have changed what it should be */
 	core_nsec_t path_at;             /* somebody may be reached through another; 0: nobody is to be */
 	bool paths_opening;

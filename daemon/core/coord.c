@@ -292,7 +292,7 @@ static void plan_tick(struct core *c, struct step *s)
 	struct cluster *cl = &c->cluster;
 	bool write;
 
-	if (asking(&cl->asks, ASK_PLAN) || asking(&cl->asks, ASK_MAP) || s->now < cl->plan_at)
+	if (asking(&cl->asks, ASK_PLAN) || cl->plan_unread || cl->plan_reading || s->now < cl->plan_at)
 		return;
 	bool current = cl->map_read && !cl->list_want && !asking(&cl->asks, ASK_MEMBERS);
 	bool leads = current && cl->beats_known && !asking(&cl->asks, ASK_BEATS) &&
@@ -317,8 +317,10 @@ static void plan_tick(struct core *c, struct step *s)
 /* --- Time and answers --- */
 
 /* The last look is not through: where a list takes longer than a look, nothing else would ever be done. */
-static bool looking(const struct cluster *cl)
+bool coord_looking(const struct core *c)
 {
+	const struct cluster *cl = &c->cluster;
+
 	return cl->beats_due || cl->beats_want || asking(&cl->asks, ASK_MEMBERS) || asking(&cl->asks, ASK_BEATS);
 }
 
@@ -328,7 +330,7 @@ void coord_look(struct core *c, core_nsec_t now)
 
 	if (!cl->map_read || now < cl->beats_at)
 		return;
-	if (looking(cl)) {
+	if (coord_looking(c)) {
 		cl->beats_at = now + cl->conf.look / 4;
 		return;
 	}
@@ -344,19 +346,28 @@ static bool beats_askable(const struct core *c)
 	return cl->beats_want && !cl->list_want && !asking(&cl->asks, ASK_MEMBERS) && !asking(&cl->asks, ASK_BEATS);
 }
 
-void coord_tick(struct core *c, struct step *s)
+static bool at_work(const struct cluster *cl)
+{
+	return cl->session.state == SESSION_LIVE && cl->map_read;
+}
+
+void coord_act(struct core *c, struct step *s)
+{
+	if (!at_work(&c->cluster))
+		return;
+	bury_tick(c, s);
+	plan_tick(c, s);
+}
+
+void coord_beats(struct core *c, struct step *s)
 {
 	struct cluster *cl = &c->cluster;
 
-	if (cl->session.state != SESSION_LIVE || !cl->map_read)
+	if (!at_work(cl) || !beats_askable(c))
 		return;
-	if (beats_askable(c)) {
-		cl->beats_want = false;
-		ask_key(&cl->asks.v[ASK_BEATS], BEAT_PREFIX, 0);
-		ask_list(&cl->asks, ASK_BEATS, s);
-	}
-	bury_tick(c, s);
-	plan_tick(c, s);
+	cl->beats_want = false;
+	ask_key(&cl->asks.v[ASK_BEATS], BEAT_PREFIX, 0);
+	ask_list(&cl->asks, ASK_BEATS, s);
 }
 
 static void beats_take(struct core *c, const struct core_event *ev, core_nsec_t now)
@@ -405,7 +416,8 @@ void coord_answer(struct core *c, enum ask_kind kind, const struct core_event *e
 		buried(c, kind, ev, now);
 		return;
 	}
-	/* Whether our map has landed is read from the store, as everybody else's. */
+	/* Whether our map has landed is read from the store, as everybody else's. A read that is under way may be of before. */
+	cl->plan_unread = true;
 	cl->look_at = now;
 	cl->plan_at = now + (ev->store.error ? cl->conf.look / 4 : 0);
 }

@@ -5,9 +5,18 @@
 
 #include "cluster.h"
 
-/* Begins with a look at members and beats if it is time. */
-void coord_look(struct core *c, core_nsec_t now);
-void coord_tick(struct core *c, struct step *s);
+/*
+ * In this order, with each step. What the last look has shown is acted upon first: the next one may be due already, where the store takes
+ * longer than a look, or this node had no processor; and from when the members are asked for until the beats are there again
+ * nothing is planned.
+ */
+void coord_act(struct core *c, struct step *s);
+void coord_look(struct core *c, core_nsec_t now);        /* begins with a look at members and beats if it is time */
+void coord_beats(struct core *c, struct step *s);        /* after the members have been asked for */
+
+/* A look is not through. Whoever wants the members listed now and then only has them by that. */
+bool coord_looking(const struct core *c);
+
 void coord_answer(struct core *c, enum ask_kind kind, const struct core_event *ev, core_nsec_t now);
 
 bool coordinator_is(const struct core *c);

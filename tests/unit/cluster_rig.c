@@ -24,14 +24,27 @@ static void memory_free(void *arg, void *p, size_t n)
 	free(p);
 }
 
-static struct crig_event *later(struct crig *r, unsigned node, enum core_event_kind kind)
+static void queue(struct crig *r, struct crig_event *e)
+{
+	e->next = NULL;
+	*r->end = e;
+	r->end = &e->next;
+}
+
+static struct crig_event *event_new(unsigned node, enum core_event_kind kind)
 {
 	struct crig_event *e = calloc(1, sizeof *e);
 
 	e->node = node;
 	e->ev.kind = kind;
-	*r->end = e;
-	r->end = &e->next;
+	return e;
+}
+
+static struct crig_event *later(struct crig *r, unsigned node, enum core_event_kind kind)
+{
+	struct crig_event *e = event_new(node, kind);
+
+	queue(r, e);
 	return e;
 }
 
@@ -111,9 +124,33 @@ static void cas(struct crig *r, const struct core_action *a, struct core_event *
 	ev->store.version = rec->version;
 }
 
+/* An answer tells what was there when it was asked for. */
+static struct crig_event *answer_new(struct crig *r, unsigned node)
+{
+	struct crig_event **end = &r->answers;
+
+	if (!r->store_span && !r->answers)
+		return later(r, node, CORE_EV_STORE);
+	while (*end)
+		end = &(*end)->next;
+	*end = event_new(node, CORE_EV_STORE);
+	(*end)->at = r->now + r->store_span;
+	return *end;
+}
+
+static void answers_come(struct crig *r)
+{
+	struct crig_event *e;
+
+	while ((e = r->answers) && e->at <= r->now) {
+		r->answers = e->next;
+		queue(r, e);
+	}
+}
+
 static void store_act(struct crig *r, unsigned node, const struct core_action *a)
 {
-	struct crig_event *e = later(r, node, CORE_EV_STORE);
+	struct crig_event *e = answer_new(r, node);
 	const struct crig_record *rec;
 
 	e->ev.store.op = a->store.op;
@@ -399,6 +436,7 @@ void crig_run(struct crig *r, core_nsec_t span)
 
 	while (r->now < until) {
 		dial(r);
+		answers_come(r);
 		queue_run(r);
 		for (unsigned i = 0; i < r->n; i++) {
 			struct crig_node *n = &r->node[i];
@@ -409,7 +447,7 @@ void crig_run(struct crig *r, core_nsec_t span)
 			crig_give(r, i, &(struct core_event){ .kind = CORE_EV_TIMER });
 		}
 		queue_run(r);
-		r->now += CRIG_SECOND / 1000;
+		r->now += r->turn ? r->turn : CRIG_SECOND / 1000;
 	}
 }
 
@@ -473,6 +511,10 @@ void crig_init(struct crig *r, unsigned n)
 
 void crig_done(struct crig *r)
 {
+	r->now = UINT64_MAX;
+	for (unsigned i = 0; i < r->n; i++)
+		r->node[i].stopped = true;
+	answers_come(r);
 	crig_let_go(r);
 	for (unsigned i = 0; i < r->n; i++)
 		core_free(r->node[i].core);

@@ -45,6 +45,7 @@ struct crig_node {
 
 struct crig_event {
 	unsigned node;
+	core_nsec_t at;                  /* not before */
 	struct core_event ev;
 	uint8_t bytes[CORE_FRAME_MAX];
 	struct core_record *records;
@@ -62,7 +63,10 @@ struct crig {
 	core_nsec_t place;               /* of nodes that start from now on */
 	bool blocked[CRIG_NODES][CRIG_NODES];
 	bool store_cut[CRIG_NODES];
+	core_nsec_t store_span;          /* how long the store takes to answer: less and less is not allowed */
+	core_nsec_t turn;                /* how often nodes have a processor: then they take what has come, and look at the clock after that. 0: each millisecond */
 	struct crig_event *first, **end;
+	struct crig_event *answers;      /* of the store, under way */
 	unsigned frames[256];            /* sent, by kind; of the inner frame, if it is relayed */
 	unsigned relayed_frames;
 	unsigned lose[256];              /* frames of this kind to these nodes (bit i: node i, of the first 32) vanish */

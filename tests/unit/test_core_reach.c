@@ -371,6 +371,60 @@ static void junk_in_store(void **state)
 	crig_done(&r);
 }
 
+/* --- A store that takes its time, nodes that have theirs taken --- */
+
+/* Steps of a millisecond until node 0 masters nothing. */
+static bool masters_nothing_within(struct crig *r, core_nsec_t span)
+{
+	for (core_nsec_t until = r->now + span; r->now < until; crig_run(r, CRIG_SECOND / 1000))
+		if (!crig_shards(r, 0))
+			return true;
+	return false;
+}
+
+/*
+ * Node 0 dies, and as its shards begin to open node 2, so that they wait for its end. However slow everything is, if beats land in time both
+ * are ended and followed: TTL and what is added to it, a look, and of requests what is made one after the other.
+ */
+static void two_die(core_nsec_t store_span, core_nsec_t turn)
+{
+	static struct crig r;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	r.store_span = store_span;
+	r.turn = turn;
+	crig_run(&r, 3 * CRIG_SECOND);
+	core_nsec_t request = store_span + turn, limit = 5 * CRIG_SECOND / 2 + 12 * request;
+	crig_kill(&r, 0);
+	assert_int_equal(crig_claim(&r, 1, 5, key), 0);
+	assert_true(masters_nothing_within(&r, limit));
+	crig_kill(&r, 2);
+	for (core_nsec_t until = r.now + limit; r.now < until && ~r.node[1].core->master.open; )
+		crig_run(&r, CRIG_SECOND / 1000);
+	assert_int_equal(crig_shards(&r, 1), CORE_SHARDS);
+	assert_int_equal(r.node[1].core->master.opening, 0);
+	crig_run(&r, 2 * request);
+	assert_int_equal(r.node[1].held[5], CORE_WEIGHT_ALL);
+	assert_int_equal(r.node[1].lapses, 0);
+	crig_done(&r);
+}
+
+static void slow_store(void **state)
+{
+	(void)state;
+	for (unsigned ms = 1; ms < 300; ms += 46)
+		two_die(ms * (CRIG_SECOND / 1000), 0);
+}
+
+static void late_nodes(void **state)
+{
+	(void)state;
+	for (unsigned ms = 1; ms < 300; ms += 46)
+		two_die(CRIG_SECOND / 1000, ms * (CRIG_SECOND / 1000));
+}
+
 /* --- Leaving --- */
 
 static struct core_event leave_event(core_nsec_t patience)
@@ -759,6 +813,8 @@ int main(void)
 		{ "who has neither peers nor store lapses by its deadline", no_store_either, NULL, NULL, NULL },
 		{ "many shards of a dead master are told of in one pass", one_pass, NULL, NULL, NULL },
 		{ "what others have written into the store costs a TTL, and is cleared away", junk_in_store, NULL, NULL, NULL },
+		{ "the dead are followed however long the store takes to answer, if beats land", slow_store, NULL, NULL, NULL },
+		{ "the same however seldom nodes have a processor", late_nodes, NULL, NULL, NULL },
 		{ "a node that leaves refuses, asks back, hands over, and ends its session itself", leaves, NULL, NULL, NULL },
 		{ "who does not give back in time loses it, with the actions on loss before the end", leaves_without_patience, NULL, NULL, NULL },
 		{ "the last one leaves", last_one_leaves, NULL, NULL, NULL },
