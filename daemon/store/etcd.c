@@ -9,7 +9,8 @@
  *  - cas is a transaction on mod_revision. It is sent once: where its answer is lost, in_doubt says so, and
  *    the caller reads. To send it again could make our own write look like somebody else's.
  *  - Requests wait for a host that is up (etcd_hosts.c), then run on it; a read whose host fails goes to the
- *    next one, and so does a cas that was surely not carried out. Each is over after request_ms.
+ *    next one, and so does a cas that was surely not carried out. Each is over after request_ms; how much of that one
+ *    host is given depends on how long its answers take (host_limit()).
  *  - Callbacks run from store_ready() and store_close() only, one by one.
  *  - etcd's leases are not used, and its clock is not asked.
  */
@@ -260,6 +261,7 @@ static void request_done(void *arg, struct http_call *c)
 	take_out(&e->running, r);
 	e->n_running--;
 	r->host = NULL;
+	host_took(h, c);
 	etcd_judge(e, h, c, &a, &v);
 	if (v.next == ETCD_FINE && (!host_cluster(h, a.cluster) || !host_forward(h, r->floor, a.revision))) {
 		v = (struct etcd_verdict){ .next = ETCD_FINAL, .error = e->refused };
@@ -294,12 +296,12 @@ static void request_start(struct request *r, struct etcd_host *h)
 {
 	struct etcd *e = r->e;
 	bool cas = r->kind == REQUEST_CAS;
-	unsigned left = (unsigned)(r->limit - e->now), limit = e->request_ms * (cas ? 3 : 2) / 5;
+	unsigned left = (unsigned)(r->limit - e->now), limit = host_limit(h, e->request_ms * (cas ? 3 : 2) / 5);
 	int error = request_body(r);
 
 	r->call = (struct http_call){
 		.url = cas ? h->txn_url : h->range_url, .token = e->token, .body = r->body.data, .body_size = r->body.size,
-		.limit_ms = limit < left ? limit : left, .connect_ms = e->request_ms / 4, .once = cas,
+		.limit_ms = limit < left ? limit : left, .connect_ms = host_limit(h, e->request_ms / 4), .once = cas,
 		.done = request_done, .arg = r,
 	};
 	r->token_number = e->token_number;

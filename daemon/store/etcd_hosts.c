@@ -81,6 +81,33 @@ void host_worked(struct etcd_host *h)
 	h->error = 0;
 }
 
+/*
+ * Answers count as in TCP's estimate. Who is given up took longer than was waited; but where there was not even a connection the host may be
+ * dead, unless it was this process that came late. A probe is answered without the other members, so that it was quick says nothing.
+ */
+void host_took(struct etcd_host *h, const struct http_call *c)
+{
+	http_ms span = h->e->now - c->started;
+	bool answered = c->result == CURLE_OK;
+	bool given_up = c->result == CURLE_OPERATION_TIMEDOUT && (c->sent || 4 * span > 5 * c->connect_ms);
+
+	if (answered && c->url != h->status_url)
+		h->took = (3 * h->took + span) / 4;
+	else if ((answered || given_up) && span > h->took)
+		h->took = span;
+}
+
+/*
+ * Usually so that another host can be asked in time. But where all of them are slow, or the machine gives us no processor, that would be too
+ * early each time, and nothing would ever come of any request: so the slower the answers, the longer they are waited for.
+ */
+unsigned host_limit(const struct etcd_host *h, unsigned least)
+{
+	http_ms limit = 4 * h->took < 3 * least ? least : 2 * h->took;
+
+	return limit < h->e->request_ms ? (unsigned)limit : h->e->request_ms;
+}
+
 bool host_cluster(struct etcd_host *h, uint64_t cluster)
 {
 	struct etcd *e = h->e;
@@ -128,6 +155,7 @@ static void probed(void *arg, struct http_call *c)
 	struct etcd_answer a;
 	struct etcd_verdict v;
 
+	host_took(h, c);
 	etcd_judge(h->e, h, c, &a, &v);
 	h->state = HOST_DOWN;
 	h->heard = true;
@@ -166,7 +194,8 @@ void hosts_step(struct etcd *e)
 			continue;
 		h->probe = (struct http_call){
 			.url = h->status_url, .body = probe_body.data, .body_size = probe_body.size,
-			.limit_ms = e->request_ms * 2 / 5, .connect_ms = e->request_ms / 4, .done = probed, .arg = h,
+			.limit_ms = host_limit(h, e->request_ms * 2 / 5), .connect_ms = host_limit(h, e->request_ms / 4),
+			.done = probed, .arg = h,
 		};
 		h->state = HOST_PROBED;
 		if (http_call_start(&e->http, &h->probe) == 0)

@@ -332,6 +332,7 @@ int http_call_start(struct http *h, struct http_call *c)
 
 	c->http = h;
 	c->sent = c->local = false;
+	c->started = http_now();
 	c->result = CURLE_OK;
 	c->error = 0;
 	c->status = c->verify = 0;

@@ -50,6 +50,7 @@ struct http_call {
 
 	/* What came of it. */
 	bool sent;
+	http_ms started;
 	CURLcode result;
 	int error;			/* a system call's, positive; 0: none is known */
 	bool local;			/* this host has no descriptors or no memory left */

@@ -55,6 +55,7 @@ struct etcd_host {
 	enum host_state state;
 	bool heard;			/* of the first probe's end */
 	unsigned fails;			/* since it last did something for us */
+	http_ms took;			/* for an answer, of late; or at least, where it was not waited for */
 	http_ms failed_at, retry_at;
 	struct http_call probe;
 	int error;			/* why it is down; 0: not known yet */
@@ -151,6 +152,10 @@ void hosts_step(struct etcd *e);
 struct etcd_host *hosts_pick(struct etcd *e);
 void host_failed(struct etcd_host *h, int error, const char *why);
 void host_worked(struct etcd_host *h);
+/* How long that call took, which is over. */
+void host_took(struct etcd_host *h, const struct http_call *c);
+/* How long to wait for an answer of this host, or to be connected with it, where `least` is usual. */
+unsigned host_limit(const struct etcd_host *h, unsigned least);
 /* Is this answer of our cluster? Learns it from the first; another one refuses the store for good. */
 bool host_cluster(struct etcd_host *h, uint64_t cluster);
 /* Is this answer of the etcd that had got to `floor` when it was asked? One that has gone back is refused for good. */

@@ -218,6 +218,41 @@ static void test_read_elsewhere(void **state)
 	assert_int_equal(s->fakes[1]->range, 1);
 }
 
+/* For half of what a request may take neither anybody answers nor this process has a processor. */
+#define DAWDLE_MS 300
+
+static void dawdles(struct fake_etcd *f, const struct fake_request *rq, struct fake_reply *ret)
+{
+	const struct timespec nap = { .tv_nsec = DAWDLE_MS * 1000000L };
+
+	(void)f, (void)ret;
+	if (strstr(rq->path, "range"))
+		nanosleep(&nap, NULL);
+}
+
+static int setup_dawdling(void **state)
+{
+	return setup_with(state, 2 * DAWDLE_MS);
+}
+
+static void test_dawdling(void **state)
+{
+	struct stage *s = *state;
+	struct timespec begin = now();
+	unsigned read = 0;
+
+	for (unsigned i = 0; i < FAKES; i++)
+		s->fakes[i]->on = dawdles;
+	stage_open(s, 2);
+	while (read < 3 && ms_since(&begin) < PATIENCE_MS) {
+		struct answer a = ask_get(&s->contract, "key");
+
+		read += !a.error;
+		answer_done(&a);
+	}
+	assert_int_equal(read, 3);
+}
+
 static void keep(void *arg, const struct store_result *result)
 {
 	struct answer *a = arg;
@@ -677,6 +712,7 @@ int main(void)
 		OWN("a cas whose answer breaks off is in doubt", test_cas_half),
 		LIMITED("who does not answer costs no more than the limit", test_silent),
 		LIMITED("a read that gets no answer goes to the next host", test_read_elsewhere),
+		STORY("who is slow is waited for: reads come through where each of them takes half of the limit", test_dawdling, setup_dawdling, teardown),
 		OWN("closing tells a cas under way that it is in doubt", test_close_in_doubt),
 		OWN("each error of etcd has its number, its sentence, and its doubt", test_sayings),
 		LIMITED("who is no etcd is told so", test_no_etcd),
