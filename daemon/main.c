@@ -49,6 +49,14 @@ static void usage(FILE *f)
 	      "  --help          this text\n", f);
 }
 
+static int print_done(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return EX_OK;
+	fprintf(stderr, "dlockd: cannot write the output: %s\n", strerror(errno));
+	return EX_IOERR;
+}
+
 enum { OPT_COUNTER = 256, OPT_NO_PEERPIDFD, OPT_AS_MANY };
 
 static const struct option long_options[] = {
@@ -81,8 +89,8 @@ static int read_options(int argc, char **argv)
 		case OPT_COUNTER: options.node.counter_deadline = true; break;
 		case OPT_NO_PEERPIDFD: options.node.no_peerpidfd = true; break;
 		case OPT_AS_MANY: options.node.as_many = true; break;
-		case 'V': puts("dlockd " DLOCK_VERSION); return EX_OK;
-		case 'h': usage(stdout); return EX_OK;
+		case 'V': puts("dlockd " DLOCK_VERSION); return print_done();
+		case 'h': usage(stdout); return print_done();
 		default: usage(stderr); return EX_USAGE;
 		}
 	}

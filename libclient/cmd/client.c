@@ -248,7 +248,7 @@ static int say_error(const char *error, struct json_object *parameters)
 				field_number(parameters, "version"));
 		else
 			fprintf(stderr, "dlock: there is no value '%s'; nothing was changed\n", field_text(parameters, "key"));
-		return 1;
+		return EXIT_CONFLICT;
 	}
 	if (strcmp(error, "io.dlock.StoreFull") == 0) {
 		fprintf(stderr, "dlock: the store has no room for more; remove some values (dlock rm), or enlarge etcd's quota\n");

@@ -18,6 +18,8 @@ struct json_object;
 #define CLIENT_TIMEOUT_S 10      /* for an answer; watching has none */
 #define CLIENT_PATH_MAX 108      /* of a socket, with its zero byte */
 
+#define EXIT_CONFLICT 1          /* not as the caller wants it: nothing was changed */
+
 struct client {
 	int fd;
 	char *buf;

@@ -24,7 +24,15 @@ int cmd_run(int argc, char **argv);
 /* What kind_text() calls it, or how that begins, if only one does. NULL: none, or several. */
 const char *kind_find(const char *text);
 
-/* What the commands that only look have in common (options.c). */
+/* --- options.c --- */
+
+/* Says what is wrong with how the command was called, and where to look. what may be NULL. Returns EX_USAGE. */
+int misused(const char *command, const char *why, const char *what);
+
+/* The version of a value: a decimal number. */
+bool version_parse(const char *text, long long *ret);
+
+/* What the commands that only look have in common. */
 struct options {
 	bool json;
 	bool names, open;        /* only where accept_names */

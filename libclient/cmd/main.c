@@ -5,6 +5,7 @@
 #include <sysexits.h>
 
 #include "cmd.h"
+#include "print.h"
 
 static const struct command {
 	const char *name;
@@ -55,12 +56,10 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
 		help(stdout);
-		return 0;
+		return print_done();
 	}
-	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-		puts("dlock " CMD_VERSION);
-		return 0;
-	}
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+		return print_only("dlock " CMD_VERSION "\n");
 	command = find(argv[1]);
 	if (!command) {
 		fprintf(stderr, "dlock: there is no command '%s'; dlock --help lists them\n", argv[1]);

@@ -9,6 +9,7 @@
 
 #include "client.h"
 #include "cmd.h"
+#include "print.h"
 
 static const char help[] =
 "Usage: dlock node drain | undrain | leave\n\n"
@@ -18,7 +19,8 @@ static const char help[] =
 "  leave      drains, gives up at once what is held on this node (holders are told ESTALE, dlock run ends what it\n"
 "             runs), ends the session and stops the daemon. Others need not wait until the session's time is over.\n"
 "             Returns when the daemon has ended\n\n"
-"For root and the user that the daemon runs as. A node that is alone has nothing to hand over.\n";
+"For root and the user that the daemon runs as. A node that is alone has nothing to hand over.\n\n"
+"  -h, --help\n";
 
 static const struct action {
 	const char *name, *method;
@@ -75,10 +77,8 @@ int cmd_node(int argc, char **argv)
 {
 	const struct action *a;
 
-	if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-		fputs(help, stdout);
-		return 0;
-	}
+	if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return print_only(help);
 	a = argc == 2 ? action_find(argv[1]) : NULL;
 	if (!a) {
 		fputs(help, stderr);

@@ -1,15 +1,34 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sysexits.h>
 
 #include "cmd.h"
+#include "print.h"
 
-static int misused(const char *command, const char *why, const char *what, int *ret_exit)
+int misused(const char *command, const char *why, const char *what)
 {
 	fprintf(stderr, "dlock %s: %s%s%s; see dlock %s --help\n", command, why, what ? " " : "", what ? what : "",
 		command);
-	*ret_exit = EX_USAGE;
+	return EX_USAGE;
+}
+
+bool version_parse(const char *text, long long *ret)
+{
+	char *end;
+
+	if (text[0] < '0' || text[0] > '9')
+		return false;
+	errno = 0;
+	*ret = strtoll(text, &end, 10);
+	return errno == 0 && *end == 0;
+}
+
+static int over(int code, int *ret_exit)
+{
+	*ret_exit = code;
 	return -1;
 }
 
@@ -29,11 +48,8 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 	*ret = (struct options) { 0 };
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":jnok:h", known, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(usage->help, stdout);
-			*ret_exit = 0;
-			return -1;
-		}
+		if (c == 'h')
+			return over(print_only(usage->help), ret_exit);
 		if (c == 'j')
 			ret->json = true;
 		else if (c == 'n' && usage->accept_names)
@@ -43,13 +59,13 @@ int options_parse(int argc, char **argv, const struct options_usage *usage, stru
 		else if (c == 'k' && usage->accept_kind)
 			ret->kind = optarg;
 		else
-			return misused(argv[0], "unknown option", argv[optind - 1], ret_exit);
+			return over(misused(argv[0], c == ':' ? "an argument is missing after" : "unknown option", argv[optind - 1]), ret_exit);
 	}
 	operands = (unsigned)(argc - optind);
 	if (operands < usage->operands_min)
-		return misused(argv[0], "an argument is missing", NULL, ret_exit);
+		return over(misused(argv[0], "an argument is missing", NULL), ret_exit);
 	if (operands > usage->operands_max)
-		return misused(argv[0], "one argument too many:", argv[optind + (int)usage->operands_max], ret_exit);
+		return over(misused(argv[0], "one argument too many:", argv[optind + (int)usage->operands_max]), ret_exit);
 	ret->operand = operands > 0 ? argv[optind] : NULL;
 	return 0;
 }

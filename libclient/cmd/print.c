@@ -162,3 +162,9 @@ int print_done(void)
 	fprintf(stderr, "dlock: cannot write the output: %s\n", strerror(errno));
 	return EX_IOERR;
 }
+
+int print_only(const char *text)
+{
+	fputs(text, stdout);
+	return print_done();
+}

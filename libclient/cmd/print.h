@@ -45,4 +45,7 @@ void print_json_line(struct json_object *o);
 /* Flushes. 0, or EX_IOERR after having said why; a reader that has gone (EPIPE) is no error. */
 int print_done(void);
 
+/* Prints the text as all there is to print; returns as print_done(). */
+int print_only(const char *text);
+
 #endif

@@ -7,7 +7,6 @@
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -20,11 +19,9 @@
 #include "proto/kind.h"
 #include "stored.h"
 
-#define EXIT_CONFLICT 1
-
 static const char help[] =
 "Usage: dlock rm [--if-version N] [--json] KEY\n"
-"       dlock rm --kind latch|free [--force] NAME\n\n"
+"       dlock rm --kind latch|free [--force] [--json] NAME\n\n"
 "Removes the value of KEY; or the latch, or the free semaphore, of that name, which stay in the store when nobody uses them\n"
 "any more. One that processes of this node have open is not removed, exit code 1, unless --force is given: a latch is then\n"
 "gone for all (ENOENT), a free semaphore as after sem_unlink(3).\n\n"
@@ -41,19 +38,9 @@ struct request {
 	long long version;
 };
 
-static int misused(const char *why, const char *what)
+static int wrong(const char *why, const char *what)
 {
-	fprintf(stderr, "dlock rm: %s%s%s; see dlock rm --help\n", why, what ? " " : "", what ? what : "");
-	return EX_USAGE;
-}
-
-static bool number(const char *text, long long *ret)
-{
-	char *end;
-
-	errno = 0;
-	*ret = strtoll(text, &end, 10);
-	return text[0] >= '0' && text[0] <= '9' && errno == 0 && *end == 0;
+	return misused("rm", why, what);
 }
 
 /* 0, or an exit code. */
@@ -63,13 +50,13 @@ static int set(int c, const char *option, struct request *ret)
 		ret->json = true;
 	else if (c == 'f')
 		ret->force = true;
-	else if (c == 'i' && number(optarg, &ret->version))
+	else if (c == 'i' && version_parse(optarg, &ret->version))
 		ret->conditional = true;
 	else if (c == 'k')
 		ret->kind = kind_find(optarg);
 	else
-		return c == 'i' ? misused("no version:", optarg) : misused("unknown option, or its argument is missing:", option);
-	return c == 'k' && !ret->kind ? misused("no kind, or several:", optarg) : 0;
+		return c == 'i' ? wrong("no version:", optarg) : wrong("unknown option, or its argument is missing:", option);
+	return c == 'k' && !ret->kind ? wrong("no kind, or several:", optarg) : 0;
 }
 
 static bool removable(const char *kind)
@@ -80,15 +67,15 @@ static bool removable(const char *kind)
 static int check(int operands, const struct request *rq)
 {
 	if (operands != 1)
-		return misused(operands < 1 ? "which one?" : "one argument too many", NULL);
+		return wrong(operands < 1 ? "which one?" : "one argument too many", NULL);
 	if (rq->kind && rq->conditional)
-		return misused("--if-version is for values", NULL);
+		return wrong("--if-version is for values", NULL);
 	if (!rq->kind && rq->force)
-		return misused("--force is for a latch or a free semaphore: --kind", NULL);
+		return wrong("--force is for a latch or a free semaphore: --kind", NULL);
 	if (rq->kind && strcmp(rq->kind, kind_text(KIND_ID)) == 0)
-		return misused("the numbers of ids are never removed: ids would be given out a second time", NULL);
+		return wrong("the numbers of ids are never removed: ids would be given out a second time", NULL);
 	if (rq->kind && !removable(rq->kind))
-		return misused("it leaves nothing behind when nobody uses it:", rq->kind);
+		return wrong("it leaves nothing behind when nobody uses it:", rq->kind);
 	return 0;
 }
 
@@ -104,8 +91,7 @@ static int parse(int argc, char **argv, struct request *ret, int *ret_exit)
 	opterr = 0;
 	while (r == 0 && (c = getopt_long(argc, argv, "+:ji:k:fh", known, NULL)) != -1) {
 		if (c == 'h') {
-			fputs(help, stdout);
-			*ret_exit = 0;
+			*ret_exit = print_only(help);
 			return -1;
 		}
 		r = set(c, argv[optind - 1], ret);

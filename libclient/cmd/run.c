@@ -11,6 +11,7 @@
 
 #include "client.h"
 #include "cmd.h"
+#include "print.h"
 #include "proto/name.h"
 #include "run.h"
 
@@ -27,6 +28,7 @@ static const char help[] =
 "  -w, --wait SECONDS           fail after so long (fractions too)\n"
 "  -E, --conflict-exit-code N   the exit code of that failure (default 1)\n"
 "  -s, --shared                 beside others that hold it shared\n"
+"  -x, --exclusive              alone, as if nothing is said; of -s and -x the last one counts\n"
 "  -o, --close                  the command's descendants do not hold the lock, and may outlive the run\n"
 "  -c, --command 'TEXT'         run TEXT with $SHELL, or /bin/sh\n"
 "      --grace SECONDS          between TERM and KILL, when the hold is lost (default 1) or TERM ends the run\n"
@@ -46,10 +48,9 @@ struct run_options {
 	char *shell_command;
 };
 
-static int misused(const char *why, const char *what)
+static int wrong(const char *why, const char *what)
 {
-	fprintf(stderr, "dlock run: %s%s%s; see dlock run --help\n", why, what ? " " : "", what ? what : "");
-	return EX_USAGE;
+	return misused("run", why, what);
 }
 
 /* --- Options --- */
@@ -107,7 +108,7 @@ static int kind_take(enum run_kind kind, struct run *run, struct run_options *o)
 	bool modes = (kind == RUN_LOCK || kind == RUN_SHARED) && (run->kind == RUN_LOCK || run->kind == RUN_SHARED);
 
 	if (o->kind_said && !modes && kind != run->kind)
-		return misused("-s or -x, --sem and --elect exclude each other", NULL);
+		return wrong("-s or -x, --sem and --elect exclude each other", NULL);
 	o->kind_said = true;
 	run->kind = kind;
 	return -1;
@@ -124,9 +125,9 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		return -1;
 	case 'w':
 		o->limited = true;
-		return seconds_parse(optarg, SECONDS_MAX, &o->wait_s) ? -1 : misused("not a number of seconds:", optarg);
+		return seconds_parse(optarg, SECONDS_MAX, &o->wait_s) ? -1 : wrong("not a number of seconds:", optarg);
 	case 'E':
-		return code_parse(optarg, &o->conflict_code) ? -1 : misused("not an exit code (0 to 255):", optarg);
+		return code_parse(optarg, &o->conflict_code) ? -1 : wrong("not an exit code (0 to 255):", optarg);
 	case 'o':
 		run->closes = true;
 		return -1;
@@ -137,7 +138,7 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		return kind_take(RUN_LOCK, run, o);
 	case OPT_GRACE:
 		if (!seconds_parse(optarg, GRACE_S_MAX, &grace_s))
-			return misused("not a number of seconds:", optarg);
+			return wrong("not a number of seconds:", optarg);
 		run->ends = true;
 		run->grace_ms = (unsigned)(grace_s * 1000);
 		return -1;
@@ -145,15 +146,14 @@ static int option_take(int c, struct run *run, struct run_options *o)
 		return kind_take(RUN_SHARED, run, o);
 	case OPT_SEM:
 		if (!permits_parse(optarg, &run->permits))
-			return misused("not a number of permits (1 to 2147483647):", optarg);
+			return wrong("not a number of permits (1 to 2147483647):", optarg);
 		return kind_take(RUN_SEM, run, o);
 	case OPT_ELECT:
 		return kind_take(RUN_ELECT, run, o);
 	case 'h':
-		fputs(help, stdout);
-		return 0;
+		return print_only(help);
 	}
-	return misused("unknown option", NULL);
+	return wrong("unknown option", NULL);
 }
 
 static void shell_set(struct run *run, char *text)
@@ -171,12 +171,12 @@ static void shell_set(struct run *run, char *text)
 static int operands_take(int n, char **at, struct run *run, const struct run_options *o)
 {
 	if (n < 1)
-		return misused("a name is missing", NULL);
+		return wrong("a name is missing", NULL);
 	run->name = *at++;
 	n--;
 	if (n > 0 && !o->shell_command && (strcmp(*at, "-c") == 0 || strcmp(*at, "--command") == 0)) {
 		if (n != 2)
-			return misused("-c takes exactly one argument", NULL);
+			return wrong("-c takes exactly one argument", NULL);
 		shell_set(run, at[1]);
 		return -1;
 	}
@@ -186,12 +186,12 @@ static int operands_take(int n, char **at, struct run *run, const struct run_opt
 	}
 	if (o->shell_command) {
 		if (n > 0)
-			return misused("with -c there is no command behind the name:", *at);
+			return wrong("with -c there is no command behind the name:", *at);
 		shell_set(run, o->shell_command);
 		return -1;
 	}
 	if (n < 1)
-		return misused("a command is missing", NULL);
+		return wrong("a command is missing", NULL);
 	run->argv = at;
 	return -1;
 }
@@ -203,7 +203,7 @@ static int parse(int argc, char **argv, struct run *run, struct run_options *o)
 	opterr = 0;
 	while (r < 0 && (c = getopt_long(argc, argv, "+:nw:E:oc:exsh", known, NULL)) != -1) {
 		if (c == '?' || c == ':')
-			return misused(c == ':' ? "an argument is missing after" : "unknown option", argv[optind - 1]);
+			return wrong(c == ':' ? "an argument is missing after" : "unknown option", argv[optind - 1]);
 		r = option_take(c, run, o);
 	}
 	return r < 0 ? operands_take(argc - optind, argv + optind, run, o) : r;

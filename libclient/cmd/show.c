@@ -16,8 +16,8 @@ static const char help[] =
 "Usage: dlock show [--json] [--kind KIND] NAME\n\n"
 "Shows one name: SPACE/NAME, or NAME in the space default. What nobody on this node has open is shown as it lies in the store: a\n"
 "latch, a free semaphore, a value.\n\n"
-"  -k, --kind KIND  lock, semaphore, barrier, election, latch, condition, id or 'free semaphore', where names of several\n"
-"                kinds are alike; or how it begins. A lock is shown before all others\n"
+"  -k, --kind KIND  lock, semaphore, barrier, election, latch, condition, id, 'free semaphore' or 'double barrier',\n"
+"                where names of several kinds are alike; or how it begins. A lock is shown before all others\n"
 "  -j, --json    as one JSON object\n"
 "  -h, --help\n";
 
@@ -126,10 +126,8 @@ int cmd_show(int argc, char **argv)
 
 	if (options_parse(argc, argv, &usage, &o, &r) < 0)
 		return r;
-	if (o.kind && !(kind = kind_find(o.kind))) {
-		fprintf(stderr, "dlock show: no kind, or several: %s; see dlock show --help\n", o.kind);
-		return EX_USAGE;
-	}
+	if (o.kind && !(kind = kind_find(o.kind)))
+		return misused("show", "no kind, or several:", o.kind);
 	parameters = json_object_new_object();
 	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
 	if (kind)

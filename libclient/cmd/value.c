@@ -18,11 +18,6 @@
 
 #define VALUE_MAX (64 * 1024)
 
-#define COMMON                                                                                             \
-	"  -i, --if-version N   only if the value has this version; 0: only if there is none. Else exit code 1\n"  \
-	"  -j, --json           the answer as one JSON object\n"                                                   \
-	"  -h, --help\n"
-
 static const char help_get[] =
 "Usage: dlock get [--json] KEY\n\n"
 "Writes the value of KEY to standard output, as it is. KEY is SPACE/NAME, or NAME in the space default: it belongs to the\n"
@@ -35,7 +30,9 @@ static const char help_put[] =
 "Usage: dlock put [--if-version N] [--json] KEY [VALUE]\n\n"
 "Sets the value of KEY, to VALUE or what comes on standard input, of 64 KiB at most. All nodes of the cluster see it at once; it\n"
 "stays until it is removed.\n\n"
-COMMON;
+"  -i, --if-version N   only if the value has this version; 0: only if there is none. Else exit code 1\n"
+"  -j, --json           the answer as one JSON object\n"
+"  -h, --help\n";
 
 struct request {
 	const char *method, *help;
@@ -45,21 +42,18 @@ struct request {
 	unsigned operands_max;
 };
 
-static int misused(const char *command, const char *why, const char *what)
+/* 0, or an exit code. */
+static int set(int c, char **argv, bool writes, struct request *ret)
 {
-	fprintf(stderr, "dlock %s: %s%s%s; see dlock %s --help\n", command, why, what ? " " : "", what ? what : "", command);
-	return EX_USAGE;
-}
-
-static bool number(const char *text, long long *ret)
-{
-	char *end;
-
-	if (text[0] < '0' || text[0] > '9')
-		return false;
-	errno = 0;
-	*ret = strtoll(text, &end, 10);
-	return errno == 0 && *end == 0;
+	if (c == 'j')
+		ret->json = true;
+	else if (c != 'i' || !writes)
+		return misused(argv[0], "unknown option, or its argument is missing:", argv[optind - 1]);
+	else if (!version_parse(optarg, &ret->version))
+		return misused(argv[0], "no version:", optarg);
+	else
+		ret->conditional = true;
+	return 0;
 }
 
 /* 0: go on; otherwise it is over with *ret_exit. */
@@ -68,30 +62,22 @@ static int parse(int argc, char **argv, bool writes, struct request *ret, int *r
 	static const struct option known[] = {
 		{ "json", no_argument, NULL, 'j' }, { "if-version", required_argument, NULL, 'i' }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
-	int c, operands;
+	int c, operands, r = 0;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "+:ji:h", known, NULL)) != -1) {
+	while (r == 0 && (c = getopt_long(argc, argv, "+:ji:h", known, NULL)) != -1) {
 		if (c == 'h') {
-			fputs(ret->help, stdout);
-			*ret_exit = 0;
+			*ret_exit = print_only(ret->help);
 			return -1;
 		}
-		if (c == 'j') {
-			ret->json = true;
-		} else if (c == 'i' && writes && number(optarg, &ret->version)) {
-			ret->conditional = true;
-		} else {
-			*ret_exit = misused(argv[0], c == 'i' ? "no version:" : "unknown option, or its argument is missing:",
-					    c == 'i' ? optarg : argv[optind - 1]);
-			return -1;
-		}
+		r = set(c, argv, writes, ret);
 	}
 	operands = argc - optind;
-	if (operands < 1 || operands > (int)ret->operands_max) {
-		*ret_exit = misused(argv[0], operands < 1 ? "which key?" : "one argument too many", NULL);
+	if (r == 0 && (operands < 1 || operands > (int)ret->operands_max))
+		r = misused(argv[0], operands < 1 ? "which key?" : "one argument too many", NULL);
+	*ret_exit = r;
+	if (r != 0)
 		return -1;
-	}
 	ret->key = argv[optind];
 	ret->value = operands > 1 ? argv[optind + 1] : NULL;
 	return 0;
@@ -132,7 +118,7 @@ static int show(struct json_object *answer, bool json)
 	long n = bytes ? base64_decode(text, len, bytes) : -1;
 
 	if (n < 0) {
-		fprintf(stderr, "dlock: what the daemon has sent is no value\n");
+		fprintf(stderr, "dlock get: what the daemon has sent is no value; is it of another version? See 'dlock doctor'\n");
 		free(bytes);
 		return EX_PROTOCOL;
 	}
@@ -175,13 +161,19 @@ static int done(const struct request *rq, struct json_object *answer)
 	return print_done();
 }
 
+static int no_memory(void)
+{
+	fputs("dlock put: there is no memory for the value\n", stderr);
+	return EX_OSERR;
+}
+
 /* One byte more than there may be is read, to notice. */
 static int input(char **ret, size_t *ret_n)
 {
 	char *buf = malloc(VALUE_MAX + 1);
 
 	if (!buf)
-		return EX_OSERR;
+		return no_memory();
 	*ret_n = fread(buf, 1, VALUE_MAX + 1, stdin);
 	if (!ferror(stdin)) {
 		*ret = buf;
@@ -204,7 +196,7 @@ static int put_bytes(const struct request *rq, const char *bytes, size_t n)
 	}
 	text = malloc(BASE64_LEN(n) + 1);
 	if (!text)
-		return EX_OSERR;
+		return no_memory();
 	base64_encode(bytes, n, text);
 	r = ask(rq, text, &answer);
 	free(text);

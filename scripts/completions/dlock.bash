@@ -21,7 +21,7 @@ _dlock_run() {
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
 		case $word in
-		-w | --wait | --timeout | -E | --conflict-exit-code | --grace | --sem) ((i++)) ;;
+		-w | --wait | --timeout | -E | --conflict-exit-code | -c | --command | --grace | --sem) ((i++)) ;;
 		-*) ;;
 		*)      # the name: what follows is a command
 			if declare -F _command_offset >/dev/null; then
@@ -36,10 +36,10 @@ _dlock_run() {
 		esac
 	done
 	case ${COMP_WORDS[COMP_CWORD - 1]} in
-	-w | --wait | --timeout | -E | --conflict-exit-code | --grace | --sem) return ;;
+	-w | --wait | --timeout | -E | --conflict-exit-code | -c | --command | --grace | --sem) return ;;
 	esac
 	if [[ $cur == -* ]]; then
-		COMPREPLY=($(compgen -W '--nonblock --wait --conflict-exit-code --shared --close --command --grace --sem --elect --help' -- "$cur"))
+		COMPREPLY=($(compgen -W '--nonblock --wait --conflict-exit-code --shared --exclusive --close --command --grace --sem --elect --help' -- "$cur"))
 	else
 		_dlock_names "$cur"
 	fi

@@ -61,8 +61,9 @@ complete -c dlock -n __fish_use_subcommand -a watch -d 'what happens, one event 
 complete -c dlock -n __fish_use_subcommand -a get -d 'a small value in the store'
 complete -c dlock -n __fish_use_subcommand -a put -d 'sets one'
 complete -c dlock -n __fish_use_subcommand -a rm -d 'removes one, or a latch or free semaphore'
-complete -c dlock -n '__fish_seen_subcommand_from rm' -s k -l kind -x -a 'latch free' -d 'no value, but what was left of this kind'
+complete -c dlock -n '__fish_seen_subcommand_from rm' -s k -l kind -x -a 'latch "free semaphore"' -d 'no value, but what was left of this kind'
 complete -c dlock -n '__fish_seen_subcommand_from rm' -s f -l force -d 'also if it is open'
+complete -c dlock -n '__fish_seen_subcommand_from put rm' -s i -l if-version -x -d 'only if it has this version'
 complete -c dlock -n __fish_use_subcommand -a members -d 'the nodes of the cluster'
 complete -c dlock -n __fish_use_subcommand -a node -d 'hand over, or leave the cluster'
 complete -c dlock -n '__fish_seen_subcommand_from node' -a 'drain undrain leave'
@@ -73,11 +74,11 @@ complete -c dlock -n __fish_use_subcommand -a help -d 'list the commands'
 complete -c dlock -n __fish_use_subcommand -s V -l version -d version
 complete -c dlock -s h -l help -d help
 
-complete -c dlock -n '__fish_seen_subcommand_from status ls show watch doctor' -s j -l json -d 'JSON instead of a table'
+complete -c dlock -n '__fish_seen_subcommand_from status ls show watch get put rm members keygen doctor' -s j -l json -d 'JSON instead of a table'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -s n -l names -d 'names only'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -s o -l open -d 'only what is open'
 complete -c dlock -n '__fish_seen_subcommand_from ls' -a '(__dlock_spaces)'
-complete -c dlock -n '__fish_seen_subcommand_from show' -s k -l kind -x -a 'lock semaphore barrier election latch condition id' -d 'where names of several kinds are alike'
+complete -c dlock -n '__fish_seen_subcommand_from show' -s k -l kind -x -a 'lock semaphore barrier election latch condition id "free semaphore" "double barrier"' -d 'where names of several kinds are alike'
 complete -c dlock -n '__fish_seen_subcommand_from show watch' -a '(__dlock_names)'
 
 complete -c dlock -n __dlock_run_needs_name -a '(__dlock_names)'
@@ -87,6 +88,7 @@ complete -c dlock -n __dlock_run_needs_name -s E -l conflict-exit-code -x -d 'ex
 complete -c dlock -n __dlock_run_needs_name -s o -l close -d 'the command does not inherit the lock'
 complete -c dlock -n __dlock_run_needs_name -s c -l command -x -d 'run by the shell'
 complete -c dlock -n __dlock_run_needs_name -s s -l shared -d 'beside others that hold it shared'
+complete -c dlock -n __dlock_run_needs_name -s x -l exclusive -d 'alone, as if nothing is said'
 complete -c dlock -n __dlock_run_needs_name -l sem -x -d 'one of so many permits, instead of a lock'
 complete -c dlock -n __dlock_run_needs_name -l elect -d 'lead in an election, instead of a lock'
 complete -c dlock -n __dlock_run_needs_name -l grace -x -d 'TERM so many seconds before the deadline'

@@ -73,6 +73,47 @@ ok $? 'doctor fails without a run directory'
 
 dl 0 --help && has 'doctor' && dl 0 --version && has '^dlock [0-9]' && dl 0 ls --help && has 'SPACE' && dl 0 help
 ok $? '--help and --version print and end with 0'
+
+# Each option, and where else it has to be told.
+commands=$("$dlock" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')
+options() { grep -oE -e '--[a-z][a-z-]*' | sort -u; }
+options_of() { "$dlock" "$1" --help | options; }
+# The branch of the command in zsh's completion; $json stands for two options.
+zsh_branch() {
+	awk -v c="$1" '$0 ~ "^\t\t([a-z]+ \\| )*" c "( \\| [a-z]+)*\\)" { on = 1 } on { print } /;;/ { on = 0 }' "$srctree/scripts/completions/_dlock" |
+		sed 's/\$json/--json --help/'
+}
+fish_lines() {
+	if [ "$1" = run ]; then
+		grep __dlock_run_needs_name "$srctree/scripts/completions/dlock.fish"
+	else
+		grep -E "subcommand_from ([a-z]+ )*$1[ ']" "$srctree/scripts/completions/dlock.fish"
+	fi | sed 's/ -l / --/'
+}
+# told WHERE COMMAND: standard input has all options of the command.
+told() { comm -23 <(options_of "$2") - | sed "s/^/# $1, dlock $2: there is no /" >>"$TMPDIR/untold"; }
+: >"$TMPDIR/untold"
+for command in $commands; do
+	options_of "$command" | grep -q -e --help || echo "# dlock $command --help does not name --help" >>"$TMPDIR/untold"
+	sed 's/\\-/-/g' "$srctree/docs/man/dlock.1" | options | told dlock.1 "$command"
+	zsh_branch "$command" | options | told zsh "$command"
+	{ fish_lines "$command"; echo --help; } | options | told fish "$command"
+done
+[ "$(wc -w <<<"$commands")" -gt 10 ] && [ ! -s "$TMPDIR/untold" ]
+ok $? 'the manual, zsh and fish have every option of each command'
+cat "$TMPDIR/untold"
+
+# full PROGRAM ARGUMENTS...: what it prints cannot be written.
+full() {
+	timeout 100 "$@" >/dev/full 2>"$err"
+	[ $? = 74 ] && says 'cannot write the output: No space left' || { echo "# $*"; return 1; }
+}
+r=0
+for command in $commands; do
+	full "$dlock" "$command" --help || r=1
+done
+full "$dlock" --help && full "$dlock" --version && full "$dlock" doctor && full "${DLOCKD:?}" --help && full "$DLOCKD" --version && [ $r = 0 ]
+ok $? 'what cannot be written is told, with EX_IOERR'
 dl 64 && dl 64 frobnicate && says "frobnicate" && dl 64 show && dl 64 show a b && dl 64 status x && dl 64 ls --what &&
 	dl 64 show --names x && dl 64 watch a b && dl 64 doctor x && dl 64 show --kind thing x && says 'thing' &&
 	dl 64 show --kind l x && dl 64 show --kind '' x
@@ -111,6 +152,8 @@ ok $? 'so does show'
 dl 0 show --kind loc n00000009 && dl 0 show n00000009 && has 'lock, held' && has 'last token 79' && has 'backup.service' &&
 	has ' >3.2 s  *backup.service' && has 'waits.* 0 ms ' && has 'waits.* 300 ms '
 ok $? 'show prints one name'
+full "$dlock" status && full "$dlock" ls && full "$dlock" ls --json && full "$dlock" show n00000009 && full "$dlock" members --json
+ok $? '... and what cannot be written is told'
 dl 0 show --json n00000009 && json 'o["name"] == "n00000009" and o["holder"]["token"] == 79 and o["holder"]["sinceMs"] == 3210 and o["holder"]["sinceAtMostMs"] == 65432 and o["waiters"][0]["sinceMs"] == 0'
 ok $? 'show --json prints one JSON object'
 dl 66 show absent && says "'absent'" && dl 65 show ''
@@ -145,8 +188,14 @@ complete_words s && [ "$(sort "$out" | tr '\n' ' ')" = 'show status ' ] && compl
 	complete_words show private/n0000001 && [ "$(wc -l <"$out")" = 3 ] && complete_words watch n00000002 &&
 	[ "$(cat "$out")" = n00000002 ] && complete_words ls pri && [ "$(cat "$out")" = private ] &&
 	complete_words run -w 3 default/n00000007 && [ "$(cat "$out")" = default/n00000007 ] &&
+	complete_words run -c true default/n00000007 && [ "$(cat "$out")" = default/n00000007 ] &&
 	complete_words run -w 3 n00000007 true-nothing-is-called-so && [ -z "$(cat "$out")" ]
 ok $? 'bash completes commands, options, spaces and names'
+r=0
+for command in $commands; do
+	complete_words "$command" -- && [ "$(sort "$out")" = "$(options_of "$command")" ] || { echo "# dlock $command"; r=1; }
+done
+ok $r '... the options of each command, and no others'
 
 # --- colours ---
 
