@@ -302,7 +302,27 @@ static int directory_sync(const char *path)
 	return r;
 }
 
-/* The magic comes last, after all else is on the disk: a file without it was never used. */
+static bool all_zero(const uint8_t *p, uint64_t n)
+{
+	return !n || (!p[0] && !memcmp(p, p + 1, n - 1));
+}
+
+/*
+ * The magic comes last, after all else is on the disk: a file of ours without it was never used. Its maker was killed, or found no room for
+ * all of it. Of the rest only the header may have been written to.
+ */
+static bool file_unfinished(const struct fence_file *f)
+{
+	const struct fence_header *h = header_of(f);
+
+	if (f->size > FENCE_RECORDS_AT)
+		return false;
+	if (f->size < sizeof *h)
+		return all_zero(f->map, f->size);
+	return !h->magic && (!h->version || h->version == FENCE_VERSION) && (!h->buckets || h->buckets == FENCE_BUCKETS) &&
+	       (!h->end || h->end == FENCE_RECORDS_AT) && all_zero(f->map + sizeof *h, f->size - sizeof *h);
+}
+
 static int file_make(struct fence_file *f, const char *path)
 {
 	struct fence_header *h = header_of(f);
@@ -330,12 +350,13 @@ static int file_begin(struct fence_file *f, const char *path)
 
 	if (r < 0)
 		return r;
-	if (f->size && f->size < FENCE_RECORDS_AT)
-		return -EBADMSG;
-	if (!f->size || !header_of(f)->magic)
+	if (file_unfinished(f)) {
 		r = file_make(f, path);
-	if (r == 0)
-		r = size_renew(f);
+		if (r == 0)
+			r = size_renew(f);
+	} else if (f->size < FENCE_RECORDS_AT) {
+		r = -EBADMSG;
+	}
 	if (r < 0)
 		return r;
 	const struct fence_header *h = header_of(f);

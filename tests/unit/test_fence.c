@@ -186,6 +186,49 @@ static void nonsense(void **state)
 	dlock_fence_close(NULL);
 }
 
+static void file_of(const char *path, size_t zeros, const char *then)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	assert_int_equal(ftruncate(fd, (off_t)zeros), 0);
+	assert_int_equal(pwrite(fd, then, strlen(then), (off_t)zeros), (ssize_t)strlen(then));
+	close(fd);
+}
+
+/* Room for it was had in part, or in full, and then there was no more, or whoever made it was killed. */
+static void begun(void **state)
+{
+	(void)state;
+	static const size_t sizes[] = { 1, 100, 4096, FENCE_RECORDS_AT - 1, FENCE_RECORDS_AT };
+	dlock_fence_t *f;
+
+	for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		file_of(in_dir("begun"), sizes[i], "");
+		assert_int_equal(dlock_fence_open(&f, in_dir("begun")), 0);
+		assert_int_equal(dlock_fence_admit(f, "a", 2), 0);
+		assert_int_equal(dlock_fence_admit(f, "a", 1), ESTALE);
+		dlock_fence_close(f);
+	}
+}
+
+/* An image of a disk, say: many begin so. */
+static void begins_with_zeros(void **state)
+{
+	(void)state;
+	static const size_t zeros[] = { 8, sizeof(struct fence_header) + 8, 4096, FENCE_RECORDS_AT - 5, FENCE_RECORDS_AT };
+	char read_back[8];
+	dlock_fence_t *f;
+
+	for (unsigned i = 0; i < sizeof zeros / sizeof zeros[0]; i++) {
+		file_of(in_dir("image"), zeros[i], "mine");
+		assert_int_equal(dlock_fence_open(&f, in_dir("image")), EBADMSG);
+		int fd = open(in_dir("image"), O_RDONLY | O_CLOEXEC);
+		assert_int_equal(pread(fd, read_back, sizeof read_back, (off_t)zeros[i]), 4);
+		assert_memory_equal(read_back, "mine", 4);
+		close(fd);
+	}
+}
+
 /* Whatever part of a write the disk has got: what was admitted is not forgotten. Sometimes the disk says EIO, too. */
 static void power_failures(void **state)
 {
@@ -389,6 +432,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		{ "the highest token is admitted, and lower ones never again", tokens_rise, NULL, NULL, NULL },
 		{ "what cannot be is an error, and so is a file that is something else", nonsense, NULL, NULL, NULL },
+		{ "a file that was begun and not finished is made", begun, NULL, NULL, NULL },
+		{ "one that begins with zeros, and is not ours, is left as it is", begins_with_zeros, NULL, NULL, NULL },
 		{ "a power failure at any moment, or a disk that fails, forgets nothing that was admitted", power_failures, NULL, NULL, NULL },
 		{ "a file that cannot grow: an error, and the names that are in it go on", no_room, NULL, NULL, NULL },
 		{ "many threads and processes at once: nothing lower after something higher", many_ask, NULL, NULL, NULL },
