@@ -36,32 +36,31 @@ static const char *plain(const char *name)
 	return name;
 }
 
-/* With one open more. NULL: this process has none of it. */
-static struct dlock_posix_sem *known(dlock_sem_t *s)
+static struct dlock_posix_sem *find(const dlock_sem_t *s)
 {
-	struct dlock_posix_sem *p;
+	struct dlock_posix_sem *p = sems;
 
-	lib_lock();
-	for (p = sems; p && p->sem->h.name != s->h.name; p = p->next)
-		;
-	if (p)
-		p->opens++;
-	lib_unlock();
+	while (p && p->sem->h.name != s->h.name)
+		p = p->next;
 	return p;
 }
 
-static struct dlock_posix_sem *make(dlock_sem_t *s)
+/* The one that this process has of it, with one open more: then s is not needed; else a new one, of s. NULL: no memory. */
+static struct dlock_posix_sem *keep(dlock_sem_t *s)
 {
-	struct dlock_posix_sem *p = calloc(1, sizeof *p);
+	struct dlock_posix_sem *made = calloc(1, sizeof *made), *p;
 
-	if (!p)
-		return NULL;
-	p->sem = s;
-	p->opens = 1;
 	lib_lock();
-	p->next = sems;
-	sems = p;
+	p = find(s);
+	if (!p && made) {
+		*made = (struct dlock_posix_sem){ .sem = s, .next = sems };
+		sems = p = made;
+		made = NULL;
+	}
+	if (p)
+		p->opens++;
 	lib_unlock();
+	free(made);
 	return p;
 }
 
@@ -85,16 +84,11 @@ dlock_posix_sem_t *dlock_posix_sem_open(const char *name, int oflag, ...)
 		failed(r);
 		return DLOCK_POSIX_SEM_FAILED;
 	}
-	p = known(s);
-	if (p) {
+	p = keep(s);
+	if (!p || p->sem != s)
 		dlock_sem_close(s);
-		return p;
-	}
-	p = make(s);
-	if (!p) {
-		dlock_sem_close(s);
+	if (!p)
 		failed(ENOMEM);
-	}
 	return p;
 }
 
