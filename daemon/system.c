@@ -41,6 +41,8 @@ static int inhibited(sd_bus_message *m, void *arg, sd_bus_error *error)
 	int fd, r = sd_bus_message_is_method_error(m, NULL) ? -EIO : sd_bus_message_read(m, "h", &fd);
 
 	(void)error;
+	if (r >= 0 && s->inhibitor >= 0)
+		close(s->inhibitor);     /* of two calls that were under way at once */
 	if (r >= 0)
 		s->inhibitor = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	if (s->inhibitor >= 0)

@@ -22,6 +22,7 @@
 
 static struct {
 	int listener, pipe[2];           /* pipe: its reading end ends when the inhibitor has been let go */
+	int before;                      /* the reading end of the one that was given before */
 	sd_bus *bus;
 	bool refuses;
 	const char *state;               /* of the system; NULL: no answer at all */
@@ -47,6 +48,7 @@ static int inhibit(sd_bus_message *m)
 	machine.inhibits++;
 	if (machine.refuses)
 		return sd_bus_reply_method_errorf(m, SD_BUS_ERROR_ACCESS_DENIED, "no") < 0 ? -1 : 1;
+	machine.before = machine.pipe[0];
 	assert_int_equal(pipe2(machine.pipe, O_CLOEXEC | O_NONBLOCK), 0);
 	reply(m, "h", machine.pipe[1]);
 	close(machine.pipe[1]);          /* the message has its own */
@@ -162,14 +164,19 @@ static void end(struct watcher *w, struct system *s)
 	bus_done();
 }
 
-static bool let_go(void)
+static bool ended(int fd)
 {
 	char byte;
 
-	return read(machine.pipe[0], &byte, 1) == 0;
+	return read(fd, &byte, 1) == 0;
 }
 
-static void sleep_signal(struct watcher *w, bool begins)
+static bool let_go(void)
+{
+	return ended(machine.pipe[0]);
+}
+
+static void sleep_say(bool begins)
 {
 	sd_bus_message *m = NULL;
 
@@ -179,6 +186,11 @@ static void sleep_signal(struct watcher *w, bool begins)
 	sd_bus_message_set_sender(m, "org.freedesktop.login1");
 	assert_true(sd_bus_send(machine.bus, m, NULL) >= 0);
 	sd_bus_message_unref(m);
+}
+
+static void sleep_signal(struct watcher *w, bool begins)
+{
+	sleep_say(begins);
 	settle(w);
 }
 
@@ -199,6 +211,28 @@ static void sleep_is_announced(void **state)
 	assert_int_equal(machine.inhibits, 2);
 	end(&w, s);
 	assert_true(let_go());
+	close(machine.pipe[0]);
+}
+
+/* The answer to the first call is still on its way when the second is made: who keeps both can let go of one only, and each suspend waits for it. */
+static void two_resumes_give_one_inhibitor(void **state)
+{
+	struct watcher w;
+	struct system *s = begin(&w);
+
+	(void)state;
+	sleep_signal(&w, true);
+	close(machine.pipe[0]);
+	sleep_say(false);
+	sleep_say(false);
+	settle(&w);
+	assert_int_equal(machine.inhibits, 3);
+	assert_int_equal(w.announced, 1);
+	assert_true(ended(machine.before));
+	assert_false(let_go());
+	end(&w, s);
+	assert_true(let_go());
+	close(machine.before);
 	close(machine.pipe[0]);
 }
 
@@ -292,6 +326,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		{ "a suspend is announced, and waits until that has been heard", sleep_is_announced, NULL, NULL, NULL },
+		{ "of two inhibitors one is let go of at once", two_resumes_give_one_inhibitor, NULL, NULL, NULL },
 		{ "where logind refuses nothing is announced", refusal_leaves_it_unannounced, NULL, NULL, NULL },
 		{ "the end of the bus takes it back", end_of_the_bus_takes_it_back, NULL, NULL, NULL },
 		{ "without a bus nothing is said", no_bus_is_no_trouble, NULL, NULL, NULL },
