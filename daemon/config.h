@@ -65,7 +65,7 @@ struct config {
 	msec_t id_reserve;	/* worker ids without the store, for so long; 0: none */
 	bool placement;		/* shards go where they are used */
 	char *text[CONFIG_TEXTS];	/* NULL: not given */
-	bool cluster_only;	/* something was given that only a cluster has */
+	bool ttl_given, id_reserve_given;	/* which only a cluster has */
 	struct config_space *spaces;	/* after config_load() one of them is "default" */
 	size_t n_spaces;
 };

@@ -8,6 +8,8 @@
 #include "net/keys.h"
 #include "store/store.h"
 
+#define NEEDS_CLUSTER "%s=%s needs a cluster, and this node is alone: no other can use its store. Set [Cluster] Store=etcd://..., or remove the line."
+
 #define fail(m, error, ...) (config_message_add((m), CONFIG_ERROR, NULL, 0, __VA_ARGS__), (error))
 
 static const char *given(const struct config *c, enum config_text which)
@@ -29,11 +31,11 @@ static int check_alone(const struct config *c, struct config_messages *m)
 
 	for (size_t i = 0; i < sizeof only / sizeof *only; i++)
 		if (given(c, only[i].which))
-			r = fail(m, -EINVAL, "%s=%s needs a cluster, and this node is alone: no other can use its store. Set "
-				 "[Cluster] Store=etcd://..., or remove the line.", only[i].key, given(c, only[i].which));
-	if (c->cluster_only)
-		r = fail(m, -EINVAL, "[Cluster] TTL= needs a cluster, and this node is alone: no other can use its store. Set "
-			 "[Cluster] Store=etcd://..., or remove the line.");
+			r = fail(m, -EINVAL, NEEDS_CLUSTER, only[i].key, given(c, only[i].which));
+	if (c->ttl_given)
+		r = fail(m, -EINVAL, NEEDS_CLUSTER, "[Cluster] TTL", "");
+	if (c->id_reserve_given)
+		r = fail(m, -EINVAL, NEEDS_CLUSTER, "[Cluster] IdReserve", "");
 	if (!c->master)
 		r = fail(m, -EINVAL, "[Node] Master=no needs a cluster: a node alone masters all its locks.");
 	return r;

@@ -317,13 +317,13 @@ static int set_span(struct parser *p, const char *key, const char *value, msec_t
 
 static int set_ttl(struct parser *p, const char *key, const char *value)
 {
-	p->config->cluster_only |= *value != 0;
+	p->config->ttl_given = *value != 0;
 	return set_span(p, key, value, CONFIG_TTL_MIN, CONFIG_TTL_MAX, 5 * MSEC_PER_SEC, &p->config->ttl);
 }
 
 static int set_id_reserve(struct parser *p, const char *key, const char *value)
 {
-	p->config->cluster_only |= *value != 0;
+	p->config->id_reserve_given = *value != 0;
 	return set_span(p, key, value, 0, CONFIG_ID_RESERVE_MAX, CONFIG_ID_RESERVE, &p->config->id_reserve);
 }
 

@@ -209,6 +209,11 @@ static void test_needs_cluster(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
 		must_not_check(lines[i], "needs a cluster");
+	must_not_check("[Cluster]\nTTL=5s\nIdReserve=", "[Cluster] TTL= needs a cluster");
+	must_not_check("[Cluster]\nIdReserve=1h\nTTL=5s\nTTL=", "[Cluster] IdReserve= needs a cluster");
+	struct parsed p = must_parse("[Cluster]\nTTL=5s\nTTL=\n");
+	assert_int_equal(config_check(&p.config, &p.messages), 0);
+	parsed_done(&p);
 	must_not_check("[Cluster]\nStore=file:/x", "Write just file:");
 	must_not_check("[Cluster]\nStore=floppy:", "No such store is known");
 	must_not_check("[Cluster]\nStore=redis://h", "lose what it has acknowledged");
