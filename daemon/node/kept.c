@@ -179,22 +179,28 @@ static void say_found(const struct kept *k, enum kept_find f, int error, uint32_
 			    kept_text(f), f == KEPT_UNREADABLE ? ": " : "", f == KEPT_UNREADABLE ? strerrordesc_np(-error) : "");
 }
 
-/* 1: there is something to begin with. What is not believed goes, so that nobody believes it later. */
+static void forget(const struct kept *k)
+{
+	int r = kept_remove(k->dir, &store_file_io_system);
+
+	if (r < 0)
+		log_error("worker numbers: %s/" KEPT_NAME " cannot be removed: %s", k->node->config.state_dir, strerrordesc_np(-r));
+}
+
+/* What is not believed goes, so that nobody believes it later. */
 static void load(struct kept *k)
 {
 	struct node *n = k->node;
 	enum kept_find f = KEPT_ELSEWHERE;
 	struct id_kept *v = NULL;
 	uint32_t count = 0;
-	int error = 0, r = 0;
+	int error = 0;
 
 	if (boot_keeps(n->boot.what) || faccessat(k->dir, KEPT_NAME, F_OK, 0) < 0)
 		f = kept_load(k->dir, &store_file_io_system, &k->here, &v, &count, &error);
 	say_found(k, f, error, count);
 	if (f != KEPT_GOOD && f != KEPT_NONE)
-		r = kept_remove(k->dir, &store_file_io_system);
-	if (r < 0)
-		log_error("worker numbers: %s/" KEPT_NAME " cannot be removed: %s", n->config.state_dir, strerrordesc_np(-r));
+		forget(k);
 	things_keep_load(k->ts, v, count, n->config.id_reserve);
 }
 
@@ -228,11 +234,10 @@ int kept_open(struct node *n, struct things *ts, struct kept **ret)
 		kept_close(k);
 		return r;
 	}
-	if (n->config.id_reserve) {
+	if (n->config.id_reserve)
 		load(k);
-	} else if (kept_remove(k->dir, &store_file_io_system) < 0) {
-		log_error("worker numbers: %s/" KEPT_NAME " cannot be removed: %m", n->config.state_dir);
-	}
+	else
+		forget(k);
 	*ret = k;
 	return 0;
 }
