@@ -307,8 +307,6 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 	}
 	if (q->kind == CORE_EV_KEEP || q->ranks)
 		return;                  /* it is kept no more; it has that priority already */
-	if (q->wanted)
-		readers_want_again(s, slot, WANTS & ~WANTS_UPGRADE);
 	if (q->kind == CORE_EV_CHANGE && q->held && q->wanted) {
 		space_refused(s, slot);  /* a share is what it stays with */
 		return;
@@ -318,6 +316,8 @@ void name_step_failed(struct node *n, const struct node_event *q, int error)
 		space_revoke(s, slot);   /* then all of it goes */
 		return;
 	}
+	if (q->kind == CORE_EV_CHANGE && q->wanted)      /* of what is refused below space_refused() sees to that */
+		readers_want_again(s, slot, WANTS & ~WANTS_UPGRADE);
 	if (q->kind == CORE_EV_CHANGE && name_claims(name_at(s, slot))) {
 		name_at(s, slot)->state = NAME_TRIED;    /* still no more than that: who waits is watched */
 		return;
