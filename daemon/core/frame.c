@@ -142,58 +142,67 @@ static uint16_t flags_say(const struct msg *m)
 	return (uint16_t)flags;
 }
 
+static void numbers_put(struct cursor *c, const struct msg *m, uint16_t has)
+{
+	if (has & NUMBER)
+		put(c, 8, m->number);
+	if (has & STAMP)
+		put(c, 8, m->stamp);
+	if (has & SEEN)
+		put(c, 8, m->seen);
+	if (has & USED)
+		put(c, 8, m->used);
+	if (has & RANGE) {
+		put(c, 8, m->range.first);
+		put(c, 8, m->range.count);
+	}
+	if (has & HELD)
+		put(c, 4, m->held);
+	if (has & WANTED)
+		put(c, 4, m->wanted);
+	if (has & LIMIT)
+		put(c, 4, m->limit);
+	if (has & ERROR)
+		put(c, 4, (uint32_t)m->error);
+	if (has & PRESENT) {
+		put(c, 8, m->limit_stamp);
+		put(c, 4, m->present);
+	}
+	if (has & RESIZE)
+		put(c, 4, m->resize);
+	if (has & NEWS) {
+		put(c, 8, m->term);
+		put(c, 4, m->count);
+	}
+	if (has & DELAY)
+		put(c, 2, m->delay);
+	if (has & HEIR) {
+		put(c, 8, m->heir.session);
+		put(c, 4, m->heir.incarnation);
+		put(c, 8, m->heir_number);
+	}
+}
+
+static void value_put(struct cursor *c, const struct core_value *v)
+{
+	core_assert(v->len <= CORE_VALUE_MAX);
+	put(c, 8, v->token);
+	put(c, 4, v->count);
+	put(c, 2, v->len);
+	if (v->len)
+		memcpy(c->p, v->bytes, v->len);
+	c->p += v->len;
+}
+
 uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 {
 	const struct msg *m = &f->msg;
 	uint16_t flags = flags_say(m), has = fields(m->kind, flags);
 	struct cursor c = { .p = ret + FRAME_HEAD };
 
-	if (has & NUMBER)
-		put(&c, 8, m->number);
-	if (has & STAMP)
-		put(&c, 8, m->stamp);
-	if (has & SEEN)
-		put(&c, 8, m->seen);
-	if (has & USED)
-		put(&c, 8, m->used);
-	if (has & RANGE) {
-		put(&c, 8, m->range.first);
-		put(&c, 8, m->range.count);
-	}
-	if (has & HELD)
-		put(&c, 4, m->held);
-	if (has & WANTED)
-		put(&c, 4, m->wanted);
-	if (has & LIMIT)
-		put(&c, 4, m->limit);
-	if (has & ERROR)
-		put(&c, 4, (uint32_t)m->error);
-	if (has & PRESENT) {
-		put(&c, 8, m->limit_stamp);
-		put(&c, 4, m->present);
-	}
-	if (has & RESIZE)
-		put(&c, 4, m->resize);
-	if (has & NEWS) {
-		put(&c, 8, m->term);
-		put(&c, 4, m->count);
-	}
-	if (has & DELAY)
-		put(&c, 2, m->delay);
-	if (has & HEIR) {
-		put(&c, 8, m->heir.session);
-		put(&c, 4, m->heir.incarnation);
-		put(&c, 8, m->heir_number);
-	}
-	if (has & VALUE) {
-		core_assert(m->value.len <= CORE_VALUE_MAX);
-		put(&c, 8, m->value.token);
-		put(&c, 4, m->value.count);
-		put(&c, 2, m->value.len);
-		if (m->value.len)
-			memcpy(c.p, m->value.bytes, m->value.len);
-		c.p += m->value.len;
-	}
+	numbers_put(&c, m, has);
+	if (has & VALUE)
+		value_put(&c, &m->value);
 	if (has & KEY) {
 		core_assert(m->key_len && m->key_len <= CORE_KEY_MAX);
 		memcpy(c.p, m->key, m->key_len);
@@ -334,6 +343,59 @@ static bool sensible(const struct msg *m, uint16_t has)
 	return true;
 }
 
+static void numbers_get(struct cursor *c, struct msg *m, uint16_t has)
+{
+	if (has & NUMBER)
+		m->number = get(c, 8);
+	if (has & STAMP)
+		m->stamp = get(c, 8);
+	if (has & SEEN)
+		m->seen = get(c, 8);
+	if (has & USED)
+		m->used = get(c, 8);
+	if (has & RANGE) {
+		m->range.first = get(c, 8);
+		m->range.count = get(c, 8);
+		c->bad |= !range_possible(m->range);
+	}
+	if (has & HELD)
+		m->held = (uint32_t)get(c, 4);
+	if (has & WANTED)
+		m->wanted = (uint32_t)get(c, 4);
+	if (has & LIMIT)
+		m->limit = (uint32_t)get(c, 4);
+	if (has & ERROR)
+		m->error = (int32_t)get(c, 4);
+	if (has & PRESENT) {
+		m->limit_stamp = get(c, 8);
+		m->present = (uint32_t)get(c, 4);
+	}
+	if (has & RESIZE)
+		m->resize = (uint32_t)get(c, 4);
+	if (has & NEWS) {
+		m->term = get(c, 8);
+		m->count = (uint32_t)get(c, 4);
+	}
+	if (has & DELAY)
+		m->delay = (uint16_t)get(c, 2);
+	if (has & HEIR) {
+		m->heir.session = get(c, 8);
+		m->heir.incarnation = (uint32_t)get(c, 4);
+		m->heir_number = get(c, 8);
+	}
+}
+
+static void value_get(struct cursor *c, struct core_value *v)
+{
+	v->state = CORE_VALUE_KNOWN;
+	v->token = get(c, 8);
+	v->count = (uint32_t)get(c, 4);
+	v->len = (uint16_t)get(c, 2);
+	c->bad |= (size_t)(c->end - c->from) < v->len;
+	v->bytes = c->from;
+	c->from += c->bad ? 0 : v->len;
+}
+
 int frame_decode(const void *bytes, size_t n, struct frame *ret)
 {
 	const uint8_t *p = bytes;
@@ -361,55 +423,11 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 	f.conn = get(&c, 8);
 
 	uint16_t has = fields(m->kind, m->flags);
-	if (has & NUMBER)
-		m->number = get(&c, 8);
-	if (has & STAMP)
-		m->stamp = get(&c, 8);
-	if (has & SEEN)
-		m->seen = get(&c, 8);
-	if (has & USED)
-		m->used = get(&c, 8);
-	if (has & RANGE) {
-		m->range.first = get(&c, 8);
-		m->range.count = get(&c, 8);
-		c.bad |= !range_possible(m->range);
-	}
-	if (has & HELD)
-		m->held = (uint32_t)get(&c, 4);
-	if (has & WANTED)
-		m->wanted = (uint32_t)get(&c, 4);
-	if (has & LIMIT)
-		m->limit = (uint32_t)get(&c, 4);
-	if (has & ERROR)
-		m->error = (int32_t)get(&c, 4);
-	if (has & PRESENT) {
-		m->limit_stamp = get(&c, 8);
-		m->present = (uint32_t)get(&c, 4);
-	}
-	if (has & RESIZE)
-		m->resize = (uint32_t)get(&c, 4);
-	if (has & NEWS) {
-		m->term = get(&c, 8);
-		m->count = (uint32_t)get(&c, 4);
-	}
-	if (has & DELAY)
-		m->delay = (uint16_t)get(&c, 2);
-	if (has & HEIR) {
-		m->heir.session = get(&c, 8);
-		m->heir.incarnation = (uint32_t)get(&c, 4);
-		m->heir_number = get(&c, 8);
-	}
+	numbers_get(&c, m, has);
 	if (m->flags & MSG_FLAG_VALUE_LOST)
 		m->value.state = CORE_VALUE_LOST;
-	if (has & VALUE) {
-		m->value.state = CORE_VALUE_KNOWN;
-		m->value.token = get(&c, 8);
-		m->value.count = (uint32_t)get(&c, 4);
-		m->value.len = (uint16_t)get(&c, 2);
-		c.bad |= (size_t)(c.end - c.from) < m->value.len;
-		m->value.bytes = c.from;
-		c.from += c.bad ? 0 : m->value.len;
-	}
+	if (has & VALUE)
+		value_get(&c, &m->value);
 	if (c.bad)
 		return -CORE_EBADMSG;
 	if (has & KEY) {

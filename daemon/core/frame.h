@@ -7,7 +7,8 @@
  *   u64 connection
  *   then what the kind has (frame.c's table), in this order: u64 number, stamp, seen, used,
  *   u64 first and count of the range, u32 held, wanted, limit, i32 error; with flag LIMIT u64 stamp, u32 present
- *   limit; with flag RESIZE u32 the wanted one; with flag NEWS u64 term, u32 count; with flag VALUE the value:
+ *   limit; with flag RESIZE u32 the wanted one; with flag NEWS u64 term, u32 count; with flag DELAY u16 milliseconds; with flag PASS or
+ *   OFF, where they are of an heir, u64 its session, u32 its incarnation, u64 a number of it; with flag VALUE the value:
  *   u64 token, u32 count, u16 length, bytes; then the key to the end
  *
  * Nothing else is a frame: only what states a claim, or revokes one, has a priority, the length is exactly that of the kind and its key, what has a range has
