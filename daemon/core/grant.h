@@ -13,10 +13,19 @@
 /* At most so many messages come from one grant_serve(). */
 #define GRANT_REVOKES 4
 
-struct master_name *record_of(const struct master *m, name_t n);
+/* master_record.c; a record's turn comes when it is listed: now, or then. */
+/* NULL: there is none. */
+static inline struct master_name *record_of(const struct master *m, name_t n)
+{
+	uint32_t handle = names_at(m->names, n)->record;
+
+	return handle ? pool_at(&m->records, handle) : NULL;
+}
+
 struct master_name *record_make(struct master *m, name_t n, uint32_t limit);
 void record_drop_if_idle(struct master *m, name_t n);
 void record_list(struct master *m, name_t n);
+void record_list_later(struct master *m, name_t n, core_nsec_t when);
 
 uint32_t claim_find(const struct master *m, const struct master_name *r, unsigned peer);
 uint32_t claim_make(struct master *m, name_t n, struct master_name *r, unsigned peer);
@@ -186,8 +195,9 @@ void claim_grant_say(struct master *m, name_t n, const struct master_claim *c, u
 /* What it waits for is its own from now on. */
 void claim_grant(struct master *m, name_t n, uint32_t handle, struct step *s);
 
-/* Grants to the next in line, or asks those in its way; what is left over is listed again. */
 void claim_refuse(struct master *m, name_t n, uint32_t handle, int error, struct step *s);
+
+/* Grants to the next in line, or asks those in its way; what is left over is listed again. */
 void grant_serve(struct master *m, name_t n, struct step *s);
 
 /* master.c, master_take.c */
@@ -195,10 +205,5 @@ void open_when_synced(struct master *m);
 
 /* A grant that its member will never take: nobody has used it, but nobody can tell; and nobody has heard what it said. */
 void grant_void(struct master *m, unsigned shard, struct master_name *r, struct master_claim *c);
-
-static inline struct master_name *record_if(const struct master *m, name_t n)
-{
-	return names_at(m->names, n)->record ? record_of(m, n) : NULL;
-}
 
 #endif

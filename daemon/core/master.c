@@ -371,7 +371,7 @@ bool master_work(struct master *m, struct step *s)
 	if (limit_work(m, n, s))
 		return true;
 	grant_serve(m, n, s);
-	const struct master_name *r = record_if(m, n);
+	const struct master_name *r = record_of(m, n);
 	if (r && is_watched(m, r))
 		news_work(m, n, s);
 	else if (r && !queue_head(m, r))

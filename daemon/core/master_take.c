@@ -280,6 +280,37 @@ static void delay_hear(struct master_name *r, const struct master_claim *c, cons
 		r->delay = 0;
 }
 
+/* It is open elsewhere with another limit. */
+static void limit_refuse(struct master *m, name_t n, const struct msg *msg, struct step *s)
+{
+	struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EINVAL, .number = msg->number, .key = msg->key,
+			       .key_len = msg->key_len, .shard = msg->shard, .epoch = msg->epoch,
+			       .from = m->self, .to = msg->from };
+
+	step_send(s, &refused);
+	record_drop_if_idle(m, n);
+}
+
+static uint32_t claim_begin(struct master *m, name_t n, struct master_name *r, unsigned peer, const struct msg *msg, core_nsec_t now)
+{
+	uint32_t handle = claim_make(m, n, r, peer);
+	struct master_claim *c = claim_at(m, handle);
+
+	c->round = m->peers->v[peer].round;
+	c->range = msg->range;
+	claim_granted(c, now);
+	return handle;
+}
+
+/* What it had before is given back, as far as it says so. */
+static void take_given(struct master *m, struct master_name *r, struct master_claim *c, const struct msg *msg, core_nsec_t now)
+{
+	holder_gives(m, r, c, msg);
+	grant_settle(m, r, c, msg, now);
+	if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
+		c->range = msg->range;
+}
+
 static void take_statement(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
 	uint32_t limit = msg->limit ? msg->limit : MSG_WEIGHT_ALL;
@@ -297,7 +328,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 	if (c && msg->number == c->number) {
 		limit_answer(m, n, c, msg, s);   /* before what was granted under it is said again */
 		take_repeated(m, n, handle, msg, s);
-		if ((r = record_if(m, n)) && (handle = claim_find(m, r, peer)))
+		if ((r = record_of(m, n)) && (handle = claim_find(m, r, peer)))
 			news_again(m, n, claim_at(m, handle), msg);
 		return;
 	}
@@ -308,26 +339,15 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		limit_begin(m, r, limit, open);
 	limit_hear(m, n, r, msg);
 	if (!limit_agrees(m, r, msg)) {
-		struct msg refused = { .kind = MSG_REFUSED, .error = -CORE_EINVAL, .number = msg->number, .key = msg->key,
-				       .key_len = msg->key_len, .shard = msg->shard, .epoch = msg->epoch,
-				       .from = m->self, .to = msg->from };
-		step_send(s, &refused);
-		record_drop_if_idle(m, n);
+		limit_refuse(m, n, msg, s);
 		return;
 	}
 	bool passed = passes(m, c, msg);
-	if (!c) {
-		handle = claim_make(m, n, r, peer);
-		c = claim_at(m, handle);
-		c->round = m->peers->v[peer].round;
-		c->range = msg->range;
-		claim_granted(c, s->now);
-	} else {
-		holder_gives(m, r, c, msg);
-		grant_settle(m, r, c, msg, s->now);
-		if (msg->held && msg->seen == msg->range.first && msg->seen != c->range.first)
-			c->range = msg->range;
-	}
+	if (c)
+		take_given(m, r, c, msg, s->now);
+	else
+		handle = claim_begin(m, n, r, peer, msg, s->now);
+	c = claim_at(m, handle);
 	if (!open)
 		holder_told(m, r, msg);          /* once it is open, whoever comes with it has not told of it before */
 	c->unaware = unaware(msg);
@@ -351,7 +371,7 @@ static void take_statement(struct master *m, name_t n, unsigned peer, const stru
 		grant_serve(m, n, s);
 	else if (!(m->raise & shard_bit(msg->shard)))
 		record_list(m, n);
-	if (!(r = record_if(m, n)) || !(handle = claim_find(m, r, peer)))
+	if (!(r = record_of(m, n)) || !(handle = claim_find(m, r, peer)))
 		return;
 	news_again(m, n, claim_at(m, handle), msg);
 	stamp_say(m, n, claim_at(m, handle), msg->flags & MSG_FLAG_OWES, s);
@@ -409,7 +429,7 @@ static void take_release(struct master *m, name_t n, unsigned peer, const struct
 /* A holder's answer to one that tries; or it will not pass the name on to the heir. */
 static void take_keep(struct master *m, name_t n, unsigned peer, const struct msg *msg, struct step *s)
 {
-	struct master_name *r = record_if(m, n);
+	struct master_name *r = record_of(m, n);
 	struct master_claim *c = claim_at(m, claim_find(m, r, peer));
 	uint32_t head = r ? queue_head(m, r) : 0;
 
@@ -425,7 +445,7 @@ static void take_keep(struct master *m, name_t n, unsigned peer, const struct ms
 	if (!head || !wait_at(m, claim_at(m, head))->tries || !is_open(m, msg))
 		return;
 	claim_refuse(m, n, head, -CORE_EBUSY, s);
-	if (record_if(m, n))
+	if (record_of(m, n))
 		record_list(m, n);
 }
 
