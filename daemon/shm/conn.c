@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The attach socket (attach.h): one packet a request, one answer each, in order.
- *
- * A connection begins unidentified. It says HELLO, answers a nonce where the kernel cannot name
- * the process behind a socket, and is a client from then on. Whatever is not to the letter of the
- * protocol ends the connection; the client itself lives on until its process ends, and may come
- * back with its index and its nonce.
- */
-#include <assert.h>
+/* The attach socket (attach.h): what a client asks for. One packet a request, one answer each, in order. */
 #include <errno.h>
-#include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,43 +11,12 @@
 
 #include "../../include/proto/hatch.h"
 #include "../../include/proto/name.h"
-#include "files.h"
+#include "conn_int.h"
 #include "object.h"
 #include "word.h"
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
-
-/* As little as the kernel allows: a few answers. What nobody reads is the daemon's memory, even after the connection. */
-#define SEND_BUFFER 1
-
-#define CONNS_MAX      SEG_CLIENTS_MAX
-#define HANDSHAKE_SPAN (10 * NSEC_PER_SEC)
 /* An answer for a lease: many round trips between nodes, since under load it would cost twice as much to give up and ask again. */
-#define KEEP_SPAN      (10 * NSEC_PER_MSEC)
-
-struct conn {
-	struct conn *next, **at;
-	struct shm *shm;
-	int fd;
-	uid_t uid;                       /* who connected */
-	pid_t pid;
-	struct peer peer;
-	struct client *client;           /* NULL before WELCOME */
-	struct loop_watch *watch;        /* before it */
-	struct loop_recv *recv;          /* after it */
-	struct loop_timer timer;
-	struct attach_hello hello;
-	uint64_t nonce[2];               /* to be answered; 0: none asked */
-
-	/* An answer that waits for the lease of its slot (ATTACH_SOON), until `timer`. */
-	struct attach_opened answer;     /* slot 0: none */
-	bool descriptors;                /* go with it */
-	bool by_hatch;                   /* its number there: */
-	uint32_t asked;
-	struct conn *kept_next, **kept_at;
-};
+#define KEEP_SPAN (10 * NSEC_PER_MSEC)
 
 static void conn_unkeep(struct conn *c)
 {
@@ -69,7 +29,7 @@ static void conn_unkeep(struct conn *c)
 	loop_timer_cancel(c->shm->loop, &c->timer);
 }
 
-static void conn_free(struct conn *c)
+void conn_end(struct conn *c)
 {
 	conn_unkeep(c);
 	loop_timer_cancel(c->shm->loop, &c->timer);
@@ -87,16 +47,15 @@ static void conn_free(struct conn *c)
 	free(c);
 }
 
-/* What it sent is no request. */
-static void conn_bad(struct conn *c)
+void conn_bad(struct conn *c)
 {
 	shm_tell(c->shm, "bad-packet", NULL, 0, c->pid, 0, "what it sent to the attach socket is no request");
-	conn_free(c);
+	conn_end(c);
 }
 
 void conn_lose(struct conn *c)
 {
-	conn_free(c);
+	conn_end(c);
 }
 
 void conn_close_all(struct shm *shm)
@@ -104,7 +63,7 @@ void conn_close_all(struct shm *shm)
 	loop_accept_stop(shm->accept);
 	shm->accept = NULL;
 	while (shm->conns)
-		conn_free(shm->conns);
+		conn_end(shm->conns);
 }
 
 /*
@@ -118,8 +77,7 @@ static bool conn_has_read(const struct conn *c)
 	return ioctl(c->fd, SIOCOUTQ, &unread) == 0 && unread == 0;
 }
 
-/* false: it does not read, or is gone; the connection has been ended. */
-static bool conn_send(struct conn *c, const void *packet, size_t n, const int *fds, unsigned n_fds)
+bool conn_send(struct conn *c, const void *packet, size_t n, const int *fds, unsigned n_fds)
 {
 	char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
 	struct iovec iov = { (void *)packet, n };
@@ -138,7 +96,7 @@ static bool conn_send(struct conn *c, const void *packet, size_t n, const int *f
 	}
 	if ((!n_fds || conn_has_read(c)) && sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n)
 		return true;
-	conn_free(c);
+	conn_end(c);
 	return false;
 }
 
@@ -192,6 +150,11 @@ static bool conn_answer(struct conn *c)
 	/* The name is open, so its space is there. */
 	hatch_answer(c->shm->spaces[a.space], c->client->index, c->asked, 0, a.slot);
 	return true;
+}
+
+void conn_answer_late(void *arg)
+{
+	conn_answer(arg);
 }
 
 static void conn_keep(struct conn *c, const struct attach_opened *a, bool descriptors)
@@ -343,23 +306,84 @@ static void conn_reader(struct conn *c, const struct attach_reader *m)
 	conn_send(c, &a, sizeof a, NULL, 0);
 }
 
-static void conn_request(void *arg, const void *data, ssize_t n)
+/* What all of a kind are long; 0: an OPEN, which ends in text, or none that we know. */
+static size_t request_size(uint16_t op)
+{
+	switch (op) {
+	case ATTACH_CLOSE: case ATTACH_DROP:
+		return sizeof(struct attach_close);
+	case ATTACH_HINT:
+		return sizeof(struct attach_hint);
+	case ATTACH_ONLOSS:
+		return sizeof(struct attach_onloss);
+	case ATTACH_DELAY:
+		return sizeof(struct attach_delay);
+	case ATTACH_VALUE:
+		return sizeof(struct attach_value);
+	case ATTACH_READER:
+		return sizeof(struct attach_reader);
+	}
+	return 0;
+}
+
+union request {
+	struct attach_head head;
+	struct attach_open open;
+	struct attach_close close;
+	struct attach_hint hint;
+	struct attach_onloss onloss;
+	struct attach_delay delay;
+	struct attach_value value;
+	struct attach_reader reader;
+	char bytes[ATTACH_PACKET_MAX];
+};
+
+static bool request_good(const union request *m, size_t n)
+{
+	if (n < sizeof m->head || m->head.len != n)
+		return false;
+	if (m->head.op == ATTACH_OPEN)
+		return n >= offsetof(struct attach_open, text) && n == ATTACH_OPEN_LEN(m->open.space_len, m->open.name_len);
+	return request_size(m->head.op) == n;
+}
+
+static void conn_take(struct conn *c, const union request *m)
+{
+	switch (m->head.op) {
+	case ATTACH_OPEN:
+		conn_open(c, &m->open);
+		return;
+	case ATTACH_CLOSE:
+		conn_close(c, &m->close);
+		return;
+	case ATTACH_DROP:
+		conn_drop(c, &m->close);
+		return;
+	case ATTACH_HINT:
+		conn_hint(c, &m->hint);
+		return;
+	case ATTACH_ONLOSS:
+		conn_onloss(c, &m->onloss);
+		return;
+	case ATTACH_DELAY:
+		conn_delay(c, &m->delay);
+		return;
+	case ATTACH_VALUE:
+		conn_value(c, &m->value);
+		return;
+	case ATTACH_READER:
+		conn_reader(c, &m->reader);
+		return;
+	}
+}
+
+void conn_request(void *arg, const void *data, ssize_t n)
 {
 	struct conn *c = arg;
-	union {
-		struct attach_head head;
-		struct attach_open open;
-		struct attach_close close;
-		struct attach_hint hint;
-		struct attach_onloss onloss;
-		struct attach_delay delay;
-		struct attach_value value;
-		struct attach_reader reader;
-		char bytes[ATTACH_PACKET_MAX];
-	} m;
+	union request m;
 
 	if (n == 0 || (n < 0 && n != -EMSGSIZE)) {
-		conn_free(c);            /* it has gone */
+		conn_end(c);            /* it has gone */
 		return;
 	}
 	if (!conn_settle(c))             /* in order */
@@ -368,287 +392,13 @@ static void conn_request(void *arg, const void *data, ssize_t n)
 		hatches_serve(c->client, c->shm);
 		conn_settle(c);
 	}
-	if (n < (ssize_t)sizeof m.head || n > (ssize_t)sizeof m)
-		goto bad;
+	if (n < 0 || n > (ssize_t)sizeof m) {
+		conn_bad(c);
+		return;
+	}
 	memcpy(&m, data, (size_t)n);
-	if (m.head.len != n)
-		goto bad;
-	switch (m.head.op) {
-	case ATTACH_OPEN:
-		if (n < (ssize_t)offsetof(struct attach_open, text) ||
-		    (size_t)n != ATTACH_OPEN_LEN(m.open.space_len, m.open.name_len))
-			goto bad;
-		conn_open(c, &m.open);
-		return;
-	case ATTACH_CLOSE:
-		if (n != sizeof m.close)
-			goto bad;
-		conn_close(c, &m.close);
-		return;
-	case ATTACH_DROP:
-		if (n != sizeof m.close)
-			goto bad;
-		conn_drop(c, &m.close);
-		return;
-	case ATTACH_HINT:
-		if (n != sizeof m.hint)
-			goto bad;
-		conn_hint(c, &m.hint);
-		return;
-	case ATTACH_ONLOSS:
-		if (n != sizeof m.onloss)
-			goto bad;
-		conn_onloss(c, &m.onloss);
-		return;
-	case ATTACH_DELAY:
-		if (n != sizeof m.delay)
-			goto bad;
-		conn_delay(c, &m.delay);
-		return;
-	case ATTACH_VALUE:
-		if (n != sizeof m.value)
-			goto bad;
-		conn_value(c, &m.value);
-		return;
-	case ATTACH_READER:
-		if (n != sizeof m.reader)
-			goto bad;
-		conn_reader(c, &m.reader);
-		return;
-	}
-bad:
-	conn_bad(c);
-}
-
-/* --- who is it? --- */
-
-static struct attach_welcome welcome_error(int error)
-{
-	return (struct attach_welcome){ .head = { ATTACH_WELCOME, sizeof(struct attach_welcome), -error },
-					.major = ATTACH_MAJOR, .minor = ATTACH_MINOR };
-}
-
-static void conn_refuse(struct conn *c, int error)
-{
-	struct attach_welcome w = welcome_error(error);
-
-	if (conn_send(c, &w, sizeof w, NULL, 0))
-		conn_free(c);
-}
-
-/* Comes back with its index and secret: it goes on with all it has. */
-static struct client *conn_resume(struct conn *c)
-{
-	uint32_t i = c->hello.resume;
-	struct client *cl = i < SEG_CLIENTS_MAX ? c->shm->clients[i] : NULL;
-	const struct ledger_client *rec = cl ? ledger_client(&c->shm->ledger, i) : NULL;
-
-	if (!rec || rec->nonce[0] != c->hello.nonce[0] || rec->nonce[1] != c->hello.nonce[1] ||
-	    rec->uid != c->peer.uid)
-		return NULL;
-	if (cl->conn)
-		conn_free(cl->conn);
-	return cl;
-}
-
-static void conn_answer_late(void *arg)
-{
-	conn_answer(arg);
-}
-
-static void conn_welcome(struct conn *c)
-{
-	struct shm *shm = c->shm;
-	struct attach_welcome w = { .head = { ATTACH_WELCOME, sizeof w, 0 },
-				    .major = ATTACH_MAJOR, .minor = ATTACH_MINOR };
-	struct client *cl = c->hello.resume ? conn_resume(c) : NULL;
-	struct timespec ts;
-	int anchor = -1, r = 0;
-
-	w.resumed = cl != NULL;
-	if (!cl)
-		r = client_new(shm, &c->peer, c->hello.flags & ATTACH_INHERIT ? CLIENT_INHERIT : 0, &cl, &anchor);
-	if (r < 0) {
-		conn_refuse(c, r);
-		return;
-	}
-	w.client = cl->index;
-	memcpy(w.nonce, ledger_client(&shm->ledger, cl->index)->nonce, sizeof w.nonce);
-	clock_gettime(CLOCK_BOOTTIME, &ts);      /* not the turn's: the client compares it with its own */
-	w.boottime_ns = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-	w.session = shm->config.session;
-	c->client = cl;
-	cl->conn = c;
-	hatches_void(cl, shm);
-	peer_known(&c->peer);
-	loop_timer_cancel(shm->loop, &c->timer);
-	loop_timer_init(&c->timer, conn_answer_late, c);
-	loop_unwatch(c->watch);
-	c->watch = NULL;
-	r = loop_recv_start(shm->loop, c->fd, conn_request, c, &c->recv);
-	if (r < 0)
-		conn_refuse(c, r);
-	else
-		conn_send(c, &w, sizeof w, (int[]){ shm->page.fd, anchor }, w.resumed ? 1 : 2);
-	if (anchor >= 0)
-		close(anchor);           /* where the answer went nowhere, this ends the client */
-}
-
-static void conn_ask_nonce(struct conn *c)
-{
-	struct attach_nonce m = { .head = { ATTACH_NONCE, sizeof m, 0 } };
-	int on = 1, r = peer_pidfd(&c->peer);
-
-	if (r == 0 && setsockopt(c->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
-		r = -errno;
-	if (r == 0)
-		r = files_random(c->nonce, sizeof c->nonce);
-	if (r < 0) {
-		conn_refuse(c, r);
-		return;
-	}
-	memcpy(m.nonce, c->nonce, sizeof m.nonce);
-	conn_send(c, &m, sizeof m, NULL, 0);
-}
-
-static void conn_hello(struct conn *c, const struct attach_hello *m)
-{
-	int r;
-
-	c->hello = *m;
-	if (m->magic != ATTACH_MAGIC || m->major != ATTACH_MAJOR || (m->flags & ~(uint32_t)ATTACH_INHERIT)) {
-		conn_refuse(c, -EPROTONOSUPPORT);
-		return;
-	}
-	r = peer_identify(c->shm, c->fd, &c->peer);
-	if (r == -ENOTSUP)
-		conn_ask_nonce(c);
-	else if (r < 0)
-		conn_refuse(c, r);
-	else
-		conn_welcome(c);
-}
-
-/*
- * The nonce came from a process with the pid that we hold a pidfd of: had that process ended
- * before, the pidfd would be readable now. So the pidfd is of the one that speaks.
- */
-static bool conn_confirmed(struct conn *c, const struct attach_nonce *m, pid_t sender)
-{
-	struct pollfd p = { c->peer.pidfd, POLLIN, 0 };
-
-	return c->nonce[0] && m->nonce[0] == c->nonce[0] && m->nonce[1] == c->nonce[1] &&
-	       sender == c->peer.pid && poll(&p, 1, 0) == 0;
-}
-
-static pid_t control_pid(struct msghdr *m)
-{
-	pid_t pid = 0;
-
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
-		struct ucred u;
-
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_CREDENTIALS)
-			continue;
-		memcpy(&u, CMSG_DATA(h), sizeof u);
-		pid = u.pid;
-	}
-	return pid;
-}
-
-static void conn_handshake(void *arg, uint32_t revents)
-{
-	struct conn *c = arg;
-	union {
-		struct attach_head head;
-		struct attach_hello hello;
-		struct attach_nonce nonce;
-	} m;
-	/* For credentials, which come first. Descriptors find no room: to close one could take as long as its sender likes. */
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct ucred))];
-	struct iovec iov = { &m, sizeof m };
-	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-			    .msg_controllen = c->nonce[0] ? sizeof control : 0 };
-	ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	pid_t sender;
-
-	(void)revents;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	sender = n >= 0 ? control_pid(&h) : 0;
-	if (n <= 0)
-		conn_free(c);            /* it has gone */
-	else if (n < (ssize_t)sizeof m.head || (h.msg_flags & MSG_TRUNC) || m.head.len != n)
-		conn_bad(c);
-	else if (m.head.op == ATTACH_HELLO && n == sizeof m.hello && !c->nonce[0])
-		conn_hello(c, &m.hello);
-	else if (m.head.op == ATTACH_NONCE && n == sizeof m.nonce && conn_confirmed(c, &m.nonce, sender))
-		conn_welcome(c);
+	if (request_good(&m, (size_t)n))
+		conn_take(c, &m);
 	else
 		conn_bad(c);
-}
-
-static void conn_late(void *arg)
-{
-	conn_free(arg);
-}
-
-/* Room for one more of this user's? It has to be given back. */
-static int conn_admit(struct shm *shm, int fd, struct ucred *ret)
-{
-	int size = SEND_BUFFER;
-	socklen_t n = sizeof *ret;
-
-	if (shm->n_conns >= CONNS_MAX)
-		return -EUSERS;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &n) < 0 ||
-	    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) < 0)
-		return -errno;
-	return quota_take(&shm->quotas, ret->uid, QUOTA_CONNS);
-}
-
-static void conn_turn_away(int fd, int error)
-{
-	struct attach_welcome w = welcome_error(error);
-
-	send(fd, &w, sizeof w, MSG_DONTWAIT | MSG_NOSIGNAL);
-	close(fd);
-}
-
-static void conn_accept(void *arg, int fd)
-{
-	struct shm *shm = arg;
-	struct ucred who = { 0 };
-	struct conn *c;
-	int r;
-
-	if (fd < 0)
-		return;                  /* the loop tries again when there are descriptors */
-	c = calloc(1, sizeof *c);
-	r = c ? conn_admit(shm, fd, &who) : -ENOMEM;
-	if (r < 0) {
-		free(c);
-		conn_turn_away(fd, r);
-		return;
-	}
-	*c = (struct conn){ .shm = shm, .fd = fd, .uid = who.uid, .pid = who.pid, .next = shm->conns, .at = &shm->conns,
-			    .peer = { .fd = -1, .pidfd = -1 } };
-	if (c->next)
-		c->next->at = &c->next;
-	shm->conns = c;
-	shm->n_conns++;
-	loop_timer_init(&c->timer, conn_late, c);
-	loop_timer_set(shm->loop, &c->timer, loop_now(shm->loop) + HANDSHAKE_SPAN);
-	if (loop_watch(shm->loop, fd, POLLIN, conn_handshake, c, &c->watch) < 0)
-		conn_free(c);
-}
-
-int conn_listen(struct shm *shm, int listen_fd)
-{
-	int off = 0;
-
-	/* From Linux 6.16 on nobody can send us descriptors at all. */
-	setsockopt(listen_fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
-	shm->listen_fd = listen_fd;
-	return loop_accept_start(shm->loop, listen_fd, conn_accept, shm, &shm->accept);
 }

@@ -74,96 +74,20 @@ static void note_record(struct pool *p)
 
 /* --- The word --- */
 
-static void wake_all(struct pool *p)
-{
-	futex_wake_class(lock_futex(&pool_words(p)->value), INT_MAX, LOCK_CLASS_ANY);
-}
-
-uint32_t pool_word_value(const struct pool *p)
-{
-	return (uint32_t)(__atomic_load_n(&pool_words(p)->value, __ATOMIC_SEQ_CST) & POOL_VALUE_MAX);
-}
-
-static void word_close(struct pool *p)
-{
-	FAULT_AROUND(__atomic_fetch_or(&pool_words(p)->value, POOL_CLOSED, __ATOMIC_SEQ_CST));
-	wake_all(p);
-}
-
-/* Posts that came while it was closed: one swap adds them, and says how many have been added. */
-void pool_posts_add(struct pool *p)
-{
-	uint64_t *value = &pool_words(p)->value, v = __atomic_load_n(value, __ATOMIC_SEQ_CST), n, sum;
-	bool done;
-
-	do {
-		n = __atomic_load_n(&pool_words(p)->posts, __ATOMIC_SEQ_CST) & UINT32_MAX;
-		if (!pool_pending(v, n))
-			return;
-		sum = (v & POOL_VALUE_MAX) + pool_pending(v, n);
-		sum = (sum < POOL_VALUE_MAX ? sum : POOL_VALUE_MAX) | (v & POOL_CLOSED) | n << 32;
-		FAULT_AROUND(done = __atomic_compare_exchange_n(value, &v, sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-	} while (!done);
-	wake_all(p);
-}
-
-/* While nobody changes it, or may: the value as it is in the store. */
-static void word_set(struct pool *p, uint32_t value)
-{
-	uint64_t v = __atomic_load_n(&pool_words(p)->value, __ATOMIC_SEQ_CST);
-
-	word_store(&pool_words(p)->value, (v & ~(uint64_t)POOL_VALUE_MAX) | value);
-	wake_all(p);
-}
-
 static void word_open(struct pool *p)
 {
 	p->opened = now_of(p);
-	word_store(&pool_words(p)->written, 0);
-	FAULT_AROUND(__atomic_fetch_and(&pool_words(p)->value, ~POOL_CLOSED, __ATOMIC_SEQ_CST));
-	pool_posts_add(p);
+	pool_word_open(p);
 	p->dry = pool_word_value(p) ? 0 : p->dry < DRY_MAX ? p->dry + 1 : DRY_MAX;
-	wake_all(p);
-}
-
-/* Who posts and goes must not be forgotten. */
-static bool has_posts(const struct pool *p)
-{
-	const struct pool_words *w = pool_words(p);
-
-	return !p->o.space->broken && pool_pending(__atomic_load_n(&w->value, __ATOMIC_SEQ_CST), __atomic_load_n(&w->posts, __ATOMIC_SEQ_CST));
+	pool_word_wake(p);
 }
 
 static bool is_wanted(const struct pool *p)
 {
-	const struct pool_words *w = pool_words(p);
-
-	return p->wanted || has_posts(p) ||
-	       (__atomic_load_n(&w->waiters, __ATOMIC_SEQ_CST) && futex_sleepers((uint32_t *)&w->value, (uint32_t)w->value) != 0);
+	return p->wanted || pool_has_posts(p) || pool_word_awaited(p);
 }
 
-/* --- The record --- */
-
-static void encode(const struct pool *p, uint32_t value, uint8_t ret[POOL_RECORD_SIZE])
-{
-	uint64_t v[2] = { (uint64_t)value << 32 | 1, p->token };     /* little-endian, as all that shares a store */
-
-	memcpy(ret, v, POOL_RECORD_SIZE);
-}
-
-bool pool_record_read(const void *bytes, size_t n, uint32_t *ret_value, uint64_t *ret_token)
-{
-	uint64_t v[2];
-
-	if (n != POOL_RECORD_SIZE)
-		return false;
-	memcpy(v, bytes, sizeof v);
-	if ((uint32_t)v[0] != 1 || v[0] >> 63)
-		return false;
-	*ret_value = (uint32_t)(v[0] >> 32);
-	*ret_token = v[1];
-	return true;
-}
+/* --- Asking the store --- */
 
 static void ask(struct pool *p, enum pool_store op, uint32_t value, struct account *asker)
 {
@@ -174,7 +98,7 @@ static void ask(struct pool *p, enum pool_store op, uint32_t value, struct accou
 	p->op = op;
 	p->asker = asker;
 	p->writing = value;
-	encode(p, value, bytes);
+	pool_record_write(bytes, value, p->token);
 	if (ops->store(ops_of(p)->arg, p, bytes, op == POOL_PUT ? sizeof bytes : 0) == 0)
 		return;
 	p->busy = false;
@@ -261,14 +185,14 @@ static void drive_none(struct pool *p)
 {
 	const struct pool_ops *ops = ops_of(p)->pool;
 
-	if (p->o.unused && (p->leaving || !has_posts(p))) {
+	if (p->o.unused && (p->leaving || !pool_has_posts(p))) {
 		object_end(&p->o);
 		return;
 	}
 	if (p->leaving || (!is_wanted(p) && !is_questioned(p)))
 		return;
 	become(p, POOL_ASKED);
-	p->presses = has_posts(p);
+	p->presses = pool_has_posts(p);
 	ops->claim(ops_of(p)->arg, p);
 }
 
@@ -276,7 +200,7 @@ static void drive_asked(struct pool *p)
 {
 	const struct pool_ops *ops = ops_of(p)->pool;
 
-	if (p->presses || !has_posts(p))
+	if (p->presses || !pool_has_posts(p))
 		return;
 	p->presses = true;
 	ops->press(ops_of(p)->arg, p);
@@ -302,7 +226,7 @@ static bool is_due(struct pool *p)
 	if (now_of(p) >= until || !is_wanted(p) || (p->pressed && !pool_word_value(p)))
 		return true;
 	/* A post here makes it due earlier. */
-	FAULT_AROUND(__atomic_store_n(&pool_words(p)->written, 1, __ATOMIC_SEQ_CST));
+	pool_word_rings(p);
 	if (pool_word_value(p))
 		until = p->opened + KEEP_MIN;
 	by(p, until);
@@ -316,14 +240,14 @@ static void drive_open(struct pool *p)
 	if (p->busy)
 		return;
 	if (is_due(p)) {
-		word_close(p);
+		pool_word_close(p);
 		become(p, POOL_WRITING);
 		note_record(p);
 		soon(p);
 	} else if (p->exists && now_of(p) < p->written + REST_SPAN) {
 		by(p, p->written + REST_SPAN);
 	} else if (p->exists) {          /* what is changed from here on rings */
-		FAULT_AROUND(__atomic_store_n(&pool_words(p)->written, 1, __ATOMIC_SEQ_CST));
+		pool_word_rings(p);
 		if (pool_word_value(p) != p->stored)
 			ask(p, POOL_PUT, pool_word_value(p), NULL);
 	}
@@ -371,7 +295,7 @@ static void drive(void *arg)
 /* The value is in the word before the note says so: a daemon that comes after this one believes the word then. */
 static void open_it(struct pool *p, uint32_t value)
 {
-	word_set(p, value);
+	pool_word_set(p, value);
 	become(p, POOL_OPEN);
 	p->wanted = false;
 	p->written = now_of(p);
@@ -402,7 +326,7 @@ static void answered_get(struct pool *p, const struct pool_answer *a)
 	else if (p->state != POOL_READING && token != p->token)
 		p->exists = false;               /* somebody else has had the lease since: what we have is of no use */
 	else if (p->asker && p->exists) {        /* it has been made, and the answer was lost */
-		word_set(p, p->stored);
+		pool_word_set(p, p->stored);
 		note_record(p);
 		answer(p->asker, 0);
 	}
@@ -426,7 +350,7 @@ static void answered_put(struct pool *p, const struct pool_answer *a)
 	p->exists = true;
 	p->written = now_of(p);
 	if (p->asker && p->state != POOL_READING)
-		word_set(p, p->stored);          /* before the note, as in open_it() */
+		pool_word_set(p, p->stored);          /* before the note, as in open_it() */
 	note_record(p);
 	if (p->state == POOL_READING)
 		open_it(p, p->stored);
@@ -495,7 +419,7 @@ void pool_granted(struct space *s, uint32_t slot)
 	p->revoked = p->pressed = p->read = false;
 	become(p, POOL_READING);
 	shm_tell(s->shm, "grant", s, slot, 0, p->token, NULL);
-	if (p->o.unused && !has_posts(p))
+	if (p->o.unused && !pool_has_posts(p))
 		give_lease(p);
 	else
 		soon(p);
@@ -603,7 +527,7 @@ static void leave(struct object *o, struct account *a, bool died)
 		p->asker = NULL;
 	if (!died || o->space->broken)
 		return;
-	wake_all(p);
+	pool_word_wake(p);
 	soon(p);
 }
 
@@ -618,9 +542,9 @@ static void unused(struct object *o)
 			ops->drop(ops_of(p)->arg, p);
 		p->busy = false;
 	}
-	if (p->state == POOL_NONE && !has_posts(p))
+	if (p->state == POOL_NONE && !pool_has_posts(p))
 		object_end(o);
-	else if (((p->state == POOL_ASKED || p->state == POOL_READING) && !has_posts(p)) ||
+	else if (((p->state == POOL_ASKED || p->state == POOL_READING) && !pool_has_posts(p)) ||
 		 (o->space->broken && p->state != POOL_RELEASING))
 		give_lease(p);
 	else if (!o->space->broken)
@@ -652,7 +576,7 @@ static void adopt(struct object *o)
 	if (p->state == POOL_OPEN)
 		word_open(p);
 	else
-		word_close(p);
+		pool_word_close(p);
 	p->wanted = true;
 	soon(p);
 }
@@ -668,10 +592,10 @@ static void lapse(struct object *o)
 	p->revoked = p->pressed = false;
 	word_store(&note(p)[0], 0);
 	if (!o->space->broken)
-		word_close(p);
+		pool_word_close(p);
 	if (p->state != POOL_ASKED)
 		become(p, POOL_NONE);
-	if (o->unused && p->state == POOL_NONE && (o->space->broken || !has_posts(p)))
+	if (o->unused && p->state == POOL_NONE && (o->space->broken || !pool_has_posts(p)))
 		object_end(o);
 	else if (!o->space->broken)
 		soon(p);

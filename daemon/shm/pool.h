@@ -12,8 +12,6 @@
  *   WRITING    yes    closed   written -> RELEASING
  *   RELEASING  -      closed   forgotten -> NONE
  *
- * The record: u32 layout, 1   u32 value   u64 token of the lease under which it was written. Nothing else is one.
- *
  * A node on which somebody waits while the value is 0 keeps the lease for a while though others want it, longer each time that it was in vain:
  * else those who only wait would hand it round without end. But not if the next one has posts to bring (priority 1): that is what
  * is waited for.
@@ -89,9 +87,6 @@ static inline struct pool_words *pool_words(const struct pool *p)
 	return (struct pool_words *)object_words(&p->o, p->o.slot);
 }
 
-bool pool_record_read(const void *bytes, size_t n, uint32_t *ret_value, uint64_t *ret_token);     /* false: it is none */
-uint32_t pool_word_value(const struct pool *p);   /* OPEN: the value */
-void pool_posts_add(struct pool *p);     /* those that came while it was closed */
 void pool_answered(struct pool *p, const struct pool_answer *a);
 
 struct pool_lease {
@@ -106,7 +101,24 @@ void pool_revoke(struct space *s, uint32_t slot, bool pressed);  /* again when t
 bool pool_lease(const struct space *s, uint32_t slot, struct pool_lease *ret);
 struct pool *pool_in(const struct space *s, uint32_t slot);
 
-/* --- pool_watch.c --- */
+/* --- pool_word.c: the word in the segment --- */
+
+uint32_t pool_word_value(const struct pool *p);   /* OPEN: the value */
+void pool_word_set(struct pool *p, uint32_t value);      /* as it is in the store: while nobody changes it, or may. Wakes all */
+void pool_word_close(struct pool *p);    /* wakes all */
+void pool_word_open(struct pool *p);     /* wakes nobody yet, unless there are posts */
+void pool_word_rings(struct pool *p);    /* from here on, when it is changed */
+bool pool_word_awaited(const struct pool *p);    /* somebody sleeps on it */
+void pool_word_wake(struct pool *p);
+bool pool_has_posts(const struct pool *p);       /* that came while it was closed: who posts and goes must not be forgotten */
+void pool_posts_add(struct pool *p);
+
+/* --- pool_record.c: what lies in the store --- */
+
+void pool_record_write(uint8_t ret[POOL_RECORD_SIZE], uint32_t value, uint64_t token);
+bool pool_record_read(const void *bytes, size_t n, uint32_t *ret_value, uint64_t *ret_token);     /* false: it is none */
+
+/* --- pool_watch.c: who sleeps while there is something --- */
 
 void pool_watch_begin(struct pool *p);
 void pool_watch(struct pool *p);         /* somebody may sleep */

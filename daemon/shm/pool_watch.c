@@ -7,8 +7,6 @@
  * A sleeper rings unless the slot says that it is watched. When nobody sleeps any more the slot says so first, and is looked at
  * once more later: one may have been on its way to sleep.
  */
-#include <limits.h>
-
 #include "pool.h"
 #include "word.h"
 
@@ -39,7 +37,7 @@ static void look_after(struct pool *p, uint64_t v)
 	if (!seg_watched(p->o.space->base, p->o.slot))
 		say(p, true);
 	if (v & POOL_VALUE_MAX)
-		futex_wake_class(lock_futex(&pool_words(p)->value), INT_MAX, LOCK_CLASS_ANY);
+		pool_word_wake(p);
 	p->watch_seen = v;
 	again(p, moved ? LOOK_MIN : p->watch_span * 2);
 }
