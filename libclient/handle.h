@@ -150,7 +150,9 @@ void name_leave(struct dlock *l);
  */
 int name_attach(struct dlock *l, const struct limit *limit);
 
-int name_bell(struct name *n, const struct limit *limit);        /* asks for the space's bell anew. Under attach */
+/* Rings for what has been set. A bell that the program has closed is asked for again: so without attach, and not in a signal handler. */
+void name_ring(struct name *n, const struct binding *b, const struct limit *limit);
+
 bool name_current(const struct name *n); /* what was opened holds still */
 
 /* Under lib. */

@@ -68,8 +68,7 @@ static void low(struct dlock_id *g, struct binding *b)
 	if (asked == ceiling || !__atomic_compare_exchange_n(&words(b)->asked_ms, &asked, ceiling, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		return;
 	seg_bit_set(b->space->base, SEG_WANT, b->slot);
-	if (!space_ring(b->space))
-		object_ring(&g->h, b, &limit_none);
+	name_ring(g->h.name, b, &limit_none);
 }
 
 enum taken { TAKEN_ONE, TAKEN_NONE, TOO_EARLY };

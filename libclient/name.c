@@ -237,9 +237,13 @@ static int name_open(struct name *n, uint32_t arg, bool anew, bool soon, const s
 	return r;
 }
 
-int name_bell(struct name *n, const struct limit *limit)
+void name_ring(struct name *n, const struct binding *b, const struct limit *limit)
 {
-	return name_current(n) ? name_open(n, n->arg, true, false, limit) : 0;
+	if (space_ring(b->space) || attach_lock(limit) < 0)
+		return;
+	if (!name_current(n) || name_open(n, n->arg, true, false, limit) == 0)
+		space_ring(b->space);
+	attach_unlock();
 }
 
 /* The page of what was opened. */

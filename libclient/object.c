@@ -84,15 +84,10 @@ void object_want(const struct binding *b)
 	seg_bit_set(b->space->base, SEG_WANT, b->account);
 }
 
-/* A bell that the program has closed is asked for again. */
 void object_ring(struct dlock *l, const struct binding *b, const struct limit *limit)
 {
 	object_want(b);
-	if (space_ring(b->space) || attach_lock(limit) < 0)
-		return;
-	if (name_bell(l->name, limit) == 0)
-		space_ring(b->space);
-	attach_unlock();
+	name_ring(l->name, b, limit);
 }
 
 int object_limit(struct limit *ret, clockid_t clock, const struct timespec *abs)

@@ -310,16 +310,6 @@ static void wait_rank(struct wait *x, const struct binding *b)
 	wait_rank_say(x, b);
 }
 
-/* A bell that the program has closed is asked for again. */
-static void wait_ring(struct wait *x, const struct binding *b)
-{
-	if (space_ring(b->space) || attach_lock(&x->limit) < 0)
-		return;
-	if (name_bell(x->l->name, &x->limit) == 0)
-		space_ring(b->space);
-	attach_unlock();
-}
-
 /* W is in the word; now the daemon has to know. */
 static void wait_announce(struct wait *x, struct binding *b, uint64_t w)
 {
@@ -335,7 +325,7 @@ static void wait_announce(struct wait *x, struct binding *b, uint64_t w)
 		ring = true;
 	}
 	if (ring)
-		wait_ring(x, b);
+		name_ring(x->l->name, b, &x->limit);
 }
 
 /*

@@ -194,7 +194,8 @@ int space_get(const char *name, size_t len, uint64_t generation, int segment_fd,
 
 	if (!s || s->generation != generation) {
 		r = space_map(name, len, generation, segment_fd, &s);
-		bell_fd = bell_inherited(name, len, bell_fd);
+		if (r == 0)
+			bell_fd = bell_inherited(name, len, bell_fd);
 	}
 	if (segment_fd >= 0)
 		close(segment_fd);

@@ -36,7 +36,7 @@ struct space {
 	uint64_t era;
 };
 
-/* All under lib. space_newest: the generation to tell the daemon as mapped; 0: none, or one whose bell is lost. */
+/* All under lib. space_newest: the generation to tell the daemon as mapped; 0: none. */
 uint64_t space_newest(const char *name, size_t len);
 
 /*
