@@ -340,6 +340,46 @@ void rig_watch(struct space *s, uint32_t slot)
 		rig_ring(s);
 }
 
+/* --- two who share a lock --- */
+
+int rig_two_open(struct rig_two *x, struct rig_client *c, uint32_t delay)
+{
+	struct client_what what = { KIND_LOCK, delay, "n", 1 };
+	uint32_t account;
+
+	return client_open(c->c, x->r.shm, x->s, &what, &x->slot, &account);
+}
+
+void rig_two(struct rig_two *x, uint32_t delay)
+{
+	uint32_t slot;
+
+	x->s = rig_space(&x->r, "x");
+	x->a = rig_client(&x->r);
+	x->b = rig_client(&x->r);
+	assert_int_equal(rig_two_open(x, &x->a, delay), 0);
+	slot = x->slot;
+	assert_int_equal(rig_two_open(x, &x->b, 0), 0);
+	assert_int_equal(x->slot, slot);
+	x->word = rig_word(x->s, slot);
+	rig_want(x->s, slot);
+	rig_turn(&x->r);
+	assert_int_equal(name_at(x->s, slot)->state, NAME_LEASED);
+}
+
+uint64_t rig_two_take(struct rig_two *x, struct rig_client *c)
+{
+	assert_true(rig_take(x->s, x->slot, c));
+	return LOCK_LOAD(x->word);
+}
+
+void rig_two_done(struct rig_two *x)
+{
+	rig_client_end(&x->r, &x->a);
+	rig_client_end(&x->r, &x->b);
+	rig_done(&x->r);
+}
+
 /* --- what is in use --- */
 
 unsigned rig_fds(void)

@@ -86,6 +86,20 @@ void rig_want(struct space *s, uint32_t slot);           /* sets the bit and rin
 void rig_watch(struct space *s, uint32_t slot);          /* likewise */
 void rig_ring(struct space *s);
 
+/* A lock that two have open, and whose lease is here. */
+struct rig_two {
+	struct rig r;
+	struct space *s;
+	struct rig_client a, b;
+	uint32_t slot;
+	uint64_t *word;
+};
+
+void rig_two(struct rig_two *x, uint32_t delay);         /* r is open; a asks for that lock-delay */
+int rig_two_open(struct rig_two *x, struct rig_client *c, uint32_t delay);
+uint64_t rig_two_take(struct rig_two *x, struct rig_client *c);          /* the word that this has made */
+void rig_two_done(struct rig_two *x);
+
 bool rig_said(const struct rig *r, const char *line);
 unsigned rig_fds(void);                                  /* how many descriptors are open */
 long rig_blocks(const struct rig *r);                    /* 512-byte blocks in use below the run directory */

@@ -231,11 +231,16 @@ static uint32_t resized(struct rig *r, uint32_t limit)
 	return action(r, CORE_ACT_RESIZED)->name.weight;
 }
 
+/* Of a semaphore. */
+static const struct core_event all_three = {
+	.kind = CORE_EV_CLAIM, .claim = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1, .weight = 3, .limit = 3 },
+};
+
 static void grows_and_shrinks(void **state)
 {
 	(void)state;
 	struct rig r;
-	struct core_event ev = { .kind = CORE_EV_CLAIM, .claim = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1, .weight = 3, .limit = 3 } };
+	struct core_event ev = all_three;
 
 	rig_open(&r);
 	assert_int_equal(rig_step(&r, &(struct core_event){ .kind = CORE_EV_RESIZE, .resize = { 0, 5 } }), -ENOENT);
@@ -267,7 +272,7 @@ static void is_asked_for_too_much(void **state)
 {
 	(void)state;
 	struct rig r;
-	struct core_event ev = { .kind = CORE_EV_CLAIM, .claim = { .ref = 0, .key = KEY, .key_len = sizeof KEY - 1, .weight = 3, .limit = 3 } };
+	struct core_event ev = all_three;
 
 	rig_open(&r);
 	assert_int_equal(rig_step(&r, &ev), 0);
@@ -467,6 +472,14 @@ static struct msg synced(struct bench *b)
 	return say(b, (struct msg){ .kind = MSG_SYNC, .last = true });
 }
 
+/* Everybody has synced to that epoch, and nobody holds anything. */
+static void bench_open(struct bench *b, uint32_t epoch)
+{
+	bench_init(b);
+	reign(b, epoch);
+	synced(b);
+}
+
 static struct msg claim(uint64_t number)
 {
 	return (struct msg){ .kind = MSG_CLAIM, .number = number, .wanted = MSG_WEIGHT_ALL };
@@ -483,9 +496,7 @@ static void said_twice(void **state)
 	(void)state;
 	struct bench b;
 
-	bench_init(&b);
-	reign(&b, 1);
-	synced(&b);
+	bench_open(&b, 1);
 	uint64_t first = say(&b, claim(1)).range.first;
 	assert_int_equal(say(&b, release(MSG_RELEASE, 2, first, text("one", first), true)).kind, MSG_RELEASED);
 	struct msg grant = say(&b, claim(3));
@@ -507,9 +518,7 @@ static void heard(void **state)
 	struct bench b;
 	struct msg m;
 
-	bench_init(&b);
-	reign(&b, 1);
-	synced(&b);
+	bench_open(&b, 1);
 	uint64_t first = say(&b, claim(1)).range.first;
 	m = release(MSG_CLAIM, 2, first, text("one", first), true);
 	m.held = 1;
@@ -662,9 +671,7 @@ static void tells(void **state)
 	struct msg m, mark = { 0 }, over = { 0 };
 	struct msg_peer other = { 8, 1 };
 
-	bench_init(&b);
-	reign(&b, 1);
-	synced(&b);
+	bench_open(&b, 1);
 	uint64_t first = say(&b, claim(1)).range.first;
 	say(&b, release(MSG_RELEASE, 2, first, text("one", first), true));
 	master_yield(&b.master, b.shard);
@@ -729,22 +736,27 @@ static void latest_limit(void **state)
 	}
 }
 
+/* A semaphore of three permits in epoch 5, one of them held, is resized to five. Returns the claim that says so. */
+static struct msg three_made_five(struct bench *b)
+{
+	struct msg m = permits(MSG_CLAIM, 3, 1, 3);
+
+	bench_open(b, 5);
+	assert_int_equal(say(b, permits(MSG_CLAIM, 2, 0, 3)).kind, MSG_GRANT);
+	m.seen = m.range.first = token_make(5, 1);
+	m.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
+	m.resize = 5;
+	assert_int_equal(say(b, m).kind, MSG_LIMIT);
+	return m;
+}
+
 /* Neither the grant nor the limit was heard: both are said again, and the grant last, since it was granted under that limit. */
 static void limit_before_grant(void **state)
 {
 	(void)state;
 	struct bench b;
-	struct msg m;
+	struct msg m = three_made_five(&b);
 
-	bench_init(&b);
-	reign(&b, 5);
-	synced(&b);
-	assert_int_equal(say(&b, permits(MSG_CLAIM, 2, 0, 3)).kind, MSG_GRANT);
-	m = permits(MSG_CLAIM, 3, 1, 3);
-	m.seen = m.range.first = token_make(5, 1);
-	m.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
-	m.resize = 5;
-	assert_int_equal(say(&b, m).kind, MSG_LIMIT);
 	m.number = 4;
 	m.flags = 0;
 	m.wanted = 4;
@@ -760,17 +772,8 @@ static void other_number(void **state)
 	(void)state;
 	struct bench b;
 	struct msg_peer another = { 8, 1 };
-	struct msg m;
 
-	bench_init(&b);
-	reign(&b, 5);
-	synced(&b);
-	assert_int_equal(say(&b, permits(MSG_CLAIM, 2, 0, 3)).kind, MSG_GRANT);
-	m = permits(MSG_CLAIM, 3, 1, 3);
-	m.seen = m.range.first = token_make(5, 1);
-	m.flags = MSG_FLAG_RESIZE | MSG_FLAG_OWES;
-	m.resize = 5;
-	assert_int_equal(say(&b, m).kind, MSG_LIMIT);
+	three_made_five(&b);
 	assert_int_equal(peers_reserve(&b.peers), 0);
 	struct peer *p = peers_add(&b.peers, another.session);
 	p->id = another;
@@ -850,9 +853,7 @@ static void priorities(void **state)
 	struct bench b;
 	struct msg m, grant;
 
-	bench_init(&b);
-	reign(&b, 1);
-	synced(&b);
+	bench_open(&b, 1);
 	grant = of_other(&b, 10, claim(1));
 	assert_int_equal(grant.kind, MSG_GRANT);
 	assert_int_equal(of_other(&b, 11, claim(1)).kind, MSG_REVOKE);
@@ -892,9 +893,7 @@ static void tries(void **state)
 	struct msg grant, m, try = claim(5);
 
 	try.flags = MSG_FLAG_TRY;
-	bench_init(&b);
-	reign(&b, 1);
-	synced(&b);
+	bench_open(&b, 1);
 	grant = of_other(&b, 10, claim(1));
 
 	/* In use: the holder says so, and the other is refused; nothing is left of it. */

@@ -8,53 +8,16 @@
 #define DELAY 500                        /* ms */
 #define TURNS 50                         /* what the rig's turns take of it, at most */
 
-struct scene {
-	struct rig r;
-	struct space *s;
-	struct rig_client a, b;
-	uint32_t slot;
-	uint64_t *word;
-};
-
-static int open_as(struct scene *x, struct rig_client *c, uint32_t delay)
-{
-	struct client_what what = { KIND_LOCK, delay, "n", 1 };
-	uint32_t account;
-
-	return client_open(c->c, x->r.shm, x->s, &what, &x->slot, &account);
-}
-
-/* One name, open by a with that delay and by b without, and leased. many: among other nodes. */
-static void scene_open(struct scene *x, uint32_t delay, bool many)
+/* many: among other nodes. */
+static void scene_open(struct rig_two *x, uint32_t delay, bool many)
 {
 	rig_open(&x->r);
 	x->r.config.many = x->r.shm->config.many = many;
-	x->s = rig_space(&x->r, "x");
-	x->a = rig_client(&x->r);
-	x->b = rig_client(&x->r);
-	assert_int_equal(open_as(x, &x->a, delay), 0);
-	assert_int_equal(open_as(x, &x->b, 0), 0);
-	x->word = rig_word(x->s, x->slot);
-	rig_want(x->s, x->slot);
-	rig_turn(&x->r);
-	assert_int_equal(name_at(x->s, x->slot)->state, NAME_LEASED);
+	rig_two(x, delay);
 	assert_int_equal(name_at(x->s, x->slot)->delay, delay);
 }
 
-static void scene_done(struct scene *x)
-{
-	rig_client_end(&x->r, &x->a);
-	rig_client_end(&x->r, &x->b);
-	rig_done(&x->r);
-}
-
-static uint64_t take(struct scene *x, struct rig_client *c)
-{
-	assert_true(rig_take(x->s, x->slot, c));
-	return LOCK_LOAD(x->word);
-}
-
-static bool clients_are(struct scene *x, unsigned n)
+static bool clients_are(struct rig_two *x, unsigned n)
 {
 	return x->r.shm->ledger.clients.n == n;
 }
@@ -63,12 +26,12 @@ static bool clients_are(struct scene *x, unsigned n)
 
 static void mourned(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x, DELAY, false);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
 	assert_true(rig_said(&x.r, "owner-died x/n"));
@@ -80,38 +43,38 @@ static void mourned(void **state)
 	fake_loop_advance(x.r.loop, (TURNS + 2) * NSEC_PER_MSEC);
 	assert_true(LOCK_LOAD(x.word) & LOCK_D);
 	assert_true(clients_are(&x, 1));
-	take(&x, &x.b);
+	rig_two_take(&x, &x.b);
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* The longest is observed as well, to its end. */
 static void mourned_for_longest(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, LEDGER_DELAY_MAX, false);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
 	assert_in_range(delay_left(x.s, x.slot), LEDGER_DELAY_MAX - TURNS, LEDGER_DELAY_MAX + 1);
 	fake_loop_advance(x.r.loop, (LEDGER_DELAY_MAX - TURNS) * NSEC_PER_MSEC);
 	assert_false(rig_take(x.s, x.slot, &x.b));
 	fake_loop_advance(x.r.loop, (TURNS + 2) * NSEC_PER_MSEC);
-	take(&x, &x.b);
+	rig_two_take(&x, &x.b);
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Others who ask for it back, or try, are told what they are of a lock that is held. */
 static void mourned_among_others(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, DELAY, true);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
 	assert_false(space_revoke_idle(x.s, x.slot));
@@ -122,53 +85,53 @@ static void mourned_among_others(void **state)
 	assert_int_equal(x.r.yields, 1);
 	assert_true(x.r.died);
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void nobody_to_mourn(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x, DELAY, false);
-	take(&x, &x.b);                          /* asks for none itself */
+	rig_two_take(&x, &x.b);                          /* asks for none itself */
 	rig_client_end(&x.r, &x.b);
 	rig_turn(&x.r);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	assert_true(lock_release(x.word, held, 0));
 	rig_client_end(&x.r, &x.a);              /* holds nothing */
 	rig_turn(&x.r);
 	assert_true(clients_are(&x, 0));
 	x.a = rig_client(&x.r);
 	x.b = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* A lapse has its own word to say: the hold is lost at once, and whoever is granted it next has waited. */
 static void mourned_over_a_lapse(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, DELAY, true);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
 	shm_lapse(x.r.shm);
 	assert_false(LOCK_LOAD(x.word) & (LOCK_OWNER | LOCK_L));
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
-	take(&x, &x.b);
+	rig_two_take(&x, &x.b);
 	fake_loop_advance(x.r.loop, 2 * DELAY * NSEC_PER_MSEC);
 	assert_int_equal(LOCK_LOAD(x.word) & LOCK_OWNER, x.b.index);     /* what was mourned is not b's */
 	assert_true(clients_are(&x, 1));
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* a reads: it has a line, with this slot in it, and another's that it has no delay for. */
-static uint32_t reads(struct scene *x)
+static uint32_t reads(struct rig_two *x)
 {
 	struct client_what what = { KIND_LOCK, 0, "other", 5 };
 	uint32_t line, account, other;
@@ -182,7 +145,7 @@ static uint32_t reads(struct scene *x)
 }
 
 /* One who reads has died. Returns its line. */
-static uint32_t scene_open_reader(struct scene *x)
+static uint32_t scene_open_reader(struct rig_two *x)
 {
 	uint32_t line;
 
@@ -195,7 +158,7 @@ static uint32_t scene_open_reader(struct scene *x)
 
 static void reader_mourned(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint32_t line;
 
 	(void)state;
@@ -205,7 +168,7 @@ static void reader_mourned(void **state)
 	assert_in_range(delay_left(x.s, x.slot), DELAY - TURNS, DELAY + 1);
 	fake_loop_advance(x.r.loop, (DELAY - TURNS) * NSEC_PER_MSEC);
 	assert_true(readers_inside_now(x.s, x.slot));
-	take(&x, &x.b);                          /* who writes has the word, and waits for those inside */
+	rig_two_take(&x, &x.b);                          /* who writes has the word, and waits for those inside */
 	READ_OR(&seg_slot(x.s->base, x.slot)->drain, (uint32_t)DRAIN_OWNER);
 	fake_loop_advance(x.r.loop, (TURNS + 2) * NSEC_PER_MSEC);
 	assert_false(readers_inside_now(x.s, x.slot));
@@ -214,12 +177,12 @@ static void reader_mourned(void **state)
 	assert_true(clients_are(&x, 1));
 	assert_false(table_in_use(&x.s->lines, line));
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void reader_mourned_over_a_restart(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint32_t line;
 
 	(void)state;
@@ -238,11 +201,11 @@ static void reader_mourned_over_a_restart(void **state)
 
 static void mourned_over_a_restart(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, DELAY, false);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
 	fake_loop_advance(x.r.loop, DELAY / 2 * NSEC_PER_MSEC);
@@ -263,49 +226,49 @@ static void mourned_over_a_restart(void **state)
 
 static void free_lease_goes_back(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, 0, true);
-	assert_int_equal(open_as(&x, &x.b, DELAY), 0);
+	assert_int_equal(rig_two_open(&x, &x.b, DELAY), 0);
 	assert_int_equal(x.r.yields, 1);
 	assert_false(rig_take(x.s, x.slot, &x.b));
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
-	take(&x, &x.b);
+	rig_two_take(&x, &x.b);
 	assert_int_equal(x.r.yields, 1);
-	assert_int_equal(open_as(&x, &x.a, DELAY), 0);           /* as long, or shorter: the claim says it */
-	assert_int_equal(open_as(&x, &x.a, 1), 0);
+	assert_int_equal(rig_two_open(&x, &x.a, DELAY), 0);           /* as long, or shorter: the claim says it */
+	assert_int_equal(rig_two_open(&x, &x.a, 1), 0);
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Not even where a burst is allowed. */
 static void held_lease_goes_back_next(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x, 0, true);
 	x.r.shm->burst = (struct shm_burst){ 100, NSEC_PER_SEC };
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
 	space_revoke(x.s, x.slot);               /* another node waits: a burst begins */
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
-	assert_int_equal(open_as(&x, &x.b, DELAY), 0);
+	assert_int_equal(rig_two_open(&x, &x.b, DELAY), 0);
 	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
 	assert_true(lock_release(x.word, held, 0));
 	assert_false(rig_take(x.s, x.slot, &x.b));
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
 	assert_int_equal(x.r.yields, 1);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void grant_under_way_goes_back(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, 0, true);
@@ -314,39 +277,39 @@ static void grant_under_way_goes_back(void **state)
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
 	assert_int_equal(name_at(x.s, x.slot)->state, NAME_ASKED);
-	assert_int_equal(open_as(&x, &x.b, DELAY), 0);
+	assert_int_equal(rig_two_open(&x, &x.b, DELAY), 0);
 	x.r.silent = false;
 	rig_grant(&x.r, x.s, x.slot);
 	assert_int_equal(x.r.yields, 2);
 	assert_false(rig_take(x.s, x.slot, &x.b));
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
-	take(&x, &x.b);
-	scene_done(&x);
+	rig_two_take(&x, &x.b);
+	rig_two_done(&x);
 }
 
 static void alone_nothing_goes_back(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, 0, false);
-	assert_int_equal(open_as(&x, &x.b, DELAY), 0);
+	assert_int_equal(rig_two_open(&x, &x.b, DELAY), 0);
 	assert_int_equal(x.r.yields, 0);
-	take(&x, &x.b);
-	scene_done(&x);
+	rig_two_take(&x, &x.b);
+	rig_two_done(&x);
 }
 
 /* The daemon dies before the holder has given back: nobody takes it from its successor, either. */
 static void goes_back_over_a_restart(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x, 0, true);
-	held = take(&x, &x.a);
-	assert_int_equal(open_as(&x, &x.b, DELAY), 0);
+	held = rig_two_take(&x, &x.a);
+	assert_int_equal(rig_two_open(&x, &x.b, DELAY), 0);
 	assert_true(lock_release(x.word, held, 0));      /* and does not ring any more */
 	rig_stop(&x.r);
 	assert_int_equal(rig_adopt(&x.r), 0);
@@ -362,12 +325,12 @@ static void goes_back_over_a_restart(void **state)
 
 static void refused(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x, LEDGER_DELAY_MAX, false);
-	assert_int_equal(open_as(&x, &x.b, LEDGER_DELAY_MAX + 1), -EINVAL);
-	scene_done(&x);
+	assert_int_equal(rig_two_open(&x, &x.b, LEDGER_DELAY_MAX + 1), -EINVAL);
+	rig_two_done(&x);
 }
 
 int main(void)

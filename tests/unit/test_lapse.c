@@ -8,44 +8,14 @@
 
 #include "shm_rig.h"
 
-struct scene {
-	struct rig r;
-	struct space *s;
-	struct rig_client a, b;
-	uint32_t slot;
-	uint64_t *word;
-};
-
-/* One name, open by two, and leased. */
-static void scene_open(struct scene *x)
+static void scene_open(struct rig_two *x)
 {
 	rig_open(&x->r);
-	x->s = rig_space(&x->r, "x");
-	x->a = rig_client(&x->r);
-	x->b = rig_client(&x->r);
-	x->slot = rig_name(&x->r, &x->a, x->s, "n");
-	assert_int_equal(rig_name(&x->r, &x->b, x->s, "n"), x->slot);
-	x->word = rig_word(x->s, x->slot);
-	rig_want(x->s, x->slot);
-	rig_turn(&x->r);
-	assert_int_equal(name_at(x->s, x->slot)->state, NAME_LEASED);
-}
-
-static void scene_done(struct scene *x)
-{
-	rig_client_end(&x->r, &x->a);
-	rig_client_end(&x->r, &x->b);
-	rig_done(&x->r);
-}
-
-static uint64_t take(struct scene *x, struct rig_client *c)
-{
-	assert_true(rig_take(x->s, x->slot, c));
-	return LOCK_LOAD(x->word);
+	rig_two(x, 0);
 }
 
 /* As libdlock releases: it rings where the daemon waits for that. */
-static bool give(struct scene *x, uint64_t held)
+static bool give(struct rig_two *x, uint64_t held)
 {
 	if (!lock_release(x->word, held, 0))
 		return false;
@@ -57,12 +27,12 @@ static bool give(struct scene *x, uint64_t held)
 
 static void free_lease_goes_at_once(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
-	give(&x, take(&x, &x.a));
-	give(&x, take(&x, &x.b));
+	give(&x, rig_two_take(&x, &x.a));
+	give(&x, rig_two_take(&x, &x.b));
 	space_revoke(x.s, x.slot);
 	assert_int_equal(x.r.yields, 1);
 	assert_int_equal(x.r.yield_used, 2);
@@ -72,17 +42,17 @@ static void free_lease_goes_at_once(void **state)
 	assert_false(rig_take(x.s, x.slot, &x.a));
 	space_revoke(x.s, x.slot);               /* said again: there is nothing left to give */
 	assert_int_equal(x.r.yields, 1);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void who_only_tries_gets_what_is_idle(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	assert_false(space_revoke_idle(x.s, x.slot));
 	assert_true(lock_release(x.word, held, 0));
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
@@ -99,17 +69,17 @@ static void who_only_tries_gets_what_is_idle(void **state)
 	assert_false(rig_take(x.s, x.slot, &x.a));
 	assert_true(space_revoke_idle(x.s, x.slot));     /* there is nothing left to give */
 	assert_int_equal(x.r.yields, 1);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void holder_keeps_it_and_is_the_last(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	space_revoke(x.s, x.slot);
 	space_revoke(x.s, x.slot);
 	assert_int_equal(x.r.yields, 0);
@@ -120,34 +90,34 @@ static void holder_keeps_it_and_is_the_last(void **state)
 	rig_turn(&x.r);
 	assert_int_equal(x.r.yields, 1);
 	assert_false(LOCK_LOAD(x.word) & (LOCK_Y | LOCK_L));
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* The one who owes the ring is stopped, or never rings. */
 static void lost_ring_costs_ten_milliseconds(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	space_revoke(x.s, x.slot);
 	assert_true(lock_release(x.word, held, 0));
 	fake_loop_advance(x.r.loop, 9 * NSEC_PER_MSEC);
 	assert_int_equal(x.r.yields, 0);
 	fake_loop_advance(x.r.loop, 2 * NSEC_PER_MSEC);
 	assert_int_equal(x.r.yields, 1);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void dead_holder_gives_it_up(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	space_revoke(x.s, x.slot);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
@@ -155,19 +125,19 @@ static void dead_holder_gives_it_up(void **state)
 	assert_true(x.r.died);
 	assert_false(LOCK_LOAD(x.word) & LOCK_D);        /* from now on that is what the others say */
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* It is wanted back in the same breath as it is granted: he who was woken for it has it once. */
 static void woken_has_it_once(void **state)
 {
 	struct lock_waiter newcomer = { .me = 1 | LOCK_EXCLUSIVE }, woken = { .me = 1 | LOCK_EXCLUSIVE, .woken = true };
-	struct scene x;
+	struct rig_two x;
 	uint64_t w;
 
 	(void)state;
 	scene_open(&x);
-	newcomer.me = woken.me = take(&x, &x.a) & (LOCK_OWNER | LOCK_MODE);
+	newcomer.me = woken.me = rig_two_take(&x, &x.a) & (LOCK_OWNER | LOCK_MODE);
 	give(&x, LOCK_LOAD(x.word));
 	__atomic_fetch_or(x.word, LOCK_W | LOCK_K, __ATOMIC_RELAXED);
 	space_revoke(x.s, x.slot);
@@ -182,16 +152,16 @@ static void woken_has_it_once(void **state)
 	assert_true(give(&x, w));
 	assert_int_equal(x.r.yields, 1);
 	assert_int_equal(lock_turn(x.word, &woken, &w), LOCK_SLEEP);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void promise_is_bounded(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
-	give(&x, take(&x, &x.a));
+	give(&x, rig_two_take(&x, &x.a));
 	__atomic_fetch_or(x.word, LOCK_W | LOCK_K, __ATOMIC_RELAXED);
 	space_revoke(x.s, x.slot);
 	fake_loop_advance(x.r.loop, 9 * NSEC_PER_MSEC);
@@ -199,24 +169,24 @@ static void promise_is_bounded(void **state)
 	fake_loop_advance(x.r.loop, 2 * NSEC_PER_MSEC);
 	assert_int_equal(x.r.yields, 1);
 	assert_false(LOCK_LOAD(x.word) & (LOCK_Y | LOCK_L));
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Somebody of this node waits: for the span, or the count, of the burst it is theirs. */
 static void burst_is_bounded(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
 	x.r.shm->burst = (struct shm_burst){ 1000, 2 * NSEC_PER_MSEC };
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
 	space_revoke(x.s, x.slot);
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
 	give(&x, held);
-	held = take(&x, &x.b);
+	held = rig_two_take(&x, &x.b);
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);     /* the release found nobody asleep */
 	fake_loop_advance(x.r.loop, NSEC_PER_MSEC);
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
@@ -224,23 +194,23 @@ static void burst_is_bounded(void **state)
 	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
 	give(&x, held);
 	assert_int_equal(x.r.yields, 1);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void burst_ends_by_its_count(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
 	x.r.shm->burst = (struct shm_burst){ 2, NSEC_PER_SEC };
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
 	space_revoke(x.s, x.slot);
 	for (int i = 0; i < 2; i++) {
 		give(&x, held);
-		held = take(&x, i ? &x.a : &x.b);
+		held = rig_two_take(&x, i ? &x.a : &x.b);
 		__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
 	}
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
@@ -248,35 +218,35 @@ static void burst_ends_by_its_count(void **state)
 	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
 	give(&x, held);
 	assert_int_equal(x.r.yields, 1);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Nobody else of this node waits, however often he has taken it. */
 static void who_is_alone_has_no_burst(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
 	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
 	for (int i = 0; i < 5; i++)
-		give(&x, take(&x, &x.a));
-	held = take(&x, &x.a);
+		give(&x, rig_two_take(&x, &x.a));
+	held = rig_two_take(&x, &x.a);
 	space_revoke(x.s, x.slot);
 	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
 	give(&x, held);
 	assert_int_equal(x.r.yields, 1);
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
-	give(&x, take(&x, &x.a));
-	give(&x, take(&x, &x.a));
+	give(&x, rig_two_take(&x, &x.a));
+	give(&x, rig_two_take(&x, &x.a));
 	space_revoke(x.s, x.slot);               /* free at this moment */
 	assert_int_equal(x.r.yields, 2);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
-static unsigned yielding(struct scene *x, const uint32_t *slots, unsigned n)
+static unsigned yielding(struct rig_two *x, const uint32_t *slots, unsigned n)
 {
 	unsigned found = 0;
 
@@ -290,7 +260,7 @@ static void looks_for_readers_are_rationed(void **state)
 {
 	enum { NAMES = 200 };
 	uint32_t slots[NAMES];
-	struct scene x;
+	struct rig_two x;
 	char name[16];
 
 	(void)state;
@@ -313,12 +283,12 @@ static void looks_for_readers_are_rationed(void **state)
 	fake_loop_advance(x.r.loop, 100 * NSEC_PER_MSEC);
 	assert_int_equal(yielding(&x, slots, NAMES), NAMES);
 	x.s->lines_used = 0;
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void revoked_while_it_asks_for_tokens(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
@@ -335,13 +305,13 @@ static void revoked_while_it_asks_for_tokens(void **state)
 	assert_int_equal(name_at(x.s, x.slot)->state, NAME_RETURNED);
 	space_forget(x.s, x.slot);
 	assert_int_equal(name_at(x.s, x.slot)->state, NAME_IDLE);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Given back, not forgotten yet, and closed by the last who had it open. */
 static void returned_and_closed(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
@@ -361,7 +331,7 @@ static void returned_and_closed(void **state)
 
 static void lapse_takes_what_is_held(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
@@ -369,43 +339,43 @@ static void lapse_takes_what_is_held(void **state)
 	shm_deadline(x.r.shm, 5000, 4000);
 	assert_int_equal(x.r.shm->page.line[x.s->id].ns, 5000);
 	assert_int_equal(x.r.shm->page.line[x.s->id].ticks, 4000);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	shm_lapse(x.r.shm);
 	assert_int_equal(x.r.shm->page.line[x.s->id].ns, NODE_LAPSED);
 	assert_int_equal(x.r.shm->page.line[x.s->id].ticks, 0);
 	assert_false(lock_release(x.word, held, 0));
 	assert_int_equal(name_at(x.s, x.slot)->count, 0);
 	assert_false(x.s->broken);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* A daemon may have closed the word and died; another begins where it ended. Whoever read then reads no more. */
 static void lapse_twice_takes_what_is_read(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t gate;
 
 	(void)state;
 	scene_open(&x);
-	assert_true(lock_release(x.word, take(&x, &x.a), LOCK_READERS));
+	assert_true(lock_release(x.word, rig_two_take(&x, &x.a), LOCK_READERS));
 	gate = seg_slot(x.s->base, x.slot)->gate;
 	lock_lapse(x.word);
 	shm_lapse(x.r.shm);
 	assert_true((seg_slot(x.s->base, x.slot)->gate ^ gate) & GATE_ERA);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* The same client takes the name again and again: its lost hold must never be the same as a later one. */
 static void lost_hold_is_like_no_later_one(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t lost[8], held;
 
 	(void)state;
 	scene_open(&x);
 	x.r.range = 1 << 10;
 	for (int i = 0; i < 8; i++) {
-		lost[i] = take(&x, &x.a);
+		lost[i] = rig_two_take(&x, &x.a);
 		shm_lapse(x.r.shm);
 		shm_deadline(x.r.shm, NODE_NEVER, NODE_NEVER);
 		rig_grant(&x.r, x.s, x.slot);
@@ -422,46 +392,46 @@ static void lost_hold_is_like_no_later_one(void **state)
 		}
 		rig_grant(&x.r, x.s, x.slot);
 	}
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Tokens rise all the same, and none is another node's. */
 static void short_ranges_have_the_tokens_of_their_grant(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held, token, first;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	(void)held;
 	shm_lapse(x.r.shm);
 	first = x.r.next_token;
 	rig_grant(&x.r, x.s, x.slot);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	token = seg_slot(x.s->base, x.slot)->bias + lock_count(held);
 	assert_in_range(token, first, first + x.r.range - 1);
 	assert_int_equal(token, name_token(x.s, x.slot));
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void last_tokens_of_a_range_cost_the_space(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
 	x.r.range = 8;
 	rig_grant(&x.r, x.s, x.slot);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	shm_lapse(x.r.shm);
 	assert_non_null(x.s->broken);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void claim_outlives_a_lapse(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint32_t other;
 
 	(void)state;
@@ -475,13 +445,13 @@ static void claim_outlives_a_lapse(void **state)
 	assert_int_equal(name_at(x.s, x.slot)->state, NAME_IDLE);
 	rig_grant(&x.r, x.s, other);
 	assert_true(rig_take(x.s, other, &x.a));
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* A waiter has given up, or died. Whoever comes afterwards has it asked for anew. */
 static void claim_that_nobody_waits_for_is_given_up(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	unsigned wants;
 	uint32_t other;
 
@@ -504,23 +474,23 @@ static void claim_that_nobody_waits_for_is_given_up(void **state)
 	assert_int_equal(client_close(x.a.c, x.r.shm, x.s, other), 0);
 	assert_int_equal(x.r.releases, 2);
 	assert_false(name_is(x.s, other));
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void lost_grant_says_owner_died(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
 	space_revoke(x.s, x.slot);
 	x.r.lost = true;
 	rig_grant(&x.r, x.s, x.slot);
-	assert_true(take(&x, &x.a) & LOCK_D);
-	scene_done(&x);
+	assert_true(rig_two_take(&x, &x.a) & LOCK_D);
+	rig_two_done(&x);
 }
 
-static void scene_again(struct scene *x)
+static void scene_again(struct rig_two *x)
 {
 	rig_stop(&x->r);
 	assert_int_equal(rig_adopt(&x->r), 0);
@@ -532,7 +502,7 @@ static void scene_again(struct scene *x)
 static void lost_grant_says_so_after_a_restart(void **state)
 {
 	struct name_grant g = { 5000, 1 << 20, 9, .lost = true };
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
@@ -541,8 +511,8 @@ static void lost_grant_says_so_after_a_restart(void **state)
 	scene_again(&x);
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
-	assert_true(take(&x, &x.a) & LOCK_D);
-	scene_done(&x);
+	assert_true(rig_two_take(&x, &x.a) & LOCK_D);
+	rig_two_done(&x);
 }
 
 static void yielded_no_further(void *arg, struct space *s, uint32_t slot, uint64_t used, bool died, bool again)
@@ -556,11 +526,11 @@ static void yielded_no_further(void *arg, struct space *s, uint32_t slot, uint64
 /* The daemon dies between closing the word and the ledger: what it gives back after that is a dead holder's as before. */
 static void death_is_said_again_after_a_restart(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	rig_client_end(&x.r, &x.a);
 	rig_turn(&x.r);
 	x.r.shm->ops.yielded = yielded_no_further;
@@ -572,40 +542,40 @@ static void death_is_said_again_after_a_restart(void **state)
 	assert_true(x.r.died);
 	assert_false(LOCK_LOAD(x.word) & LOCK_D);
 	x.a = rig_client(&x.r);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* What is left of an earlier wish, whose ring was in time, is not about the next range. */
 static void burst_is_not_cut_short_by_an_earlier_wish(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	space_revoke(x.s, x.slot);
 	give(&x, held);
 	assert_int_equal(x.r.yields, 1);
 	rig_grant(&x.r, x.s, x.slot);
 	x.r.shm->burst = (struct shm_burst){ 1000, NSEC_PER_SEC };
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_RELAXED);
 	space_revoke(x.s, x.slot);
 	fake_loop_advance(x.r.loop, 20 * NSEC_PER_MSEC);
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);
 	give(&x, held);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static void restart_before_the_end_goes_on(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint64_t held;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	space_revoke(x.s, x.slot);
 	assert_true(LOCK_LOAD(x.word) & LOCK_Y);
 	rig_stop(&x.r);
@@ -617,7 +587,7 @@ static void restart_before_the_end_goes_on(void **state)
 	assert_false(LOCK_LOAD(x.word) & LOCK_Y);        /* the master says it again */
 	assert_true(give(&x, held));
 	assert_int_equal(x.r.yields, 0);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 static pid_t child_that_waits(void)
@@ -635,7 +605,7 @@ static pid_t child_that_waits(void)
 static void loss_signals_whoever_asked(void **state)
 {
 	struct peer p = { .fd = -1, .pidfd = -1 };
-	struct scene x;
+	struct rig_two x;
 	struct rig_client c = { 0 };
 	pid_t pid = child_that_waits();
 	int status;
@@ -662,13 +632,13 @@ static void loss_signals_whoever_asked(void **state)
 	close(c.anchor);
 	fake_loop_advance(x.r.loop, 5 * NSEC_PER_MSEC);
 	assert_int_equal(x.r.loss_done, 2);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* More than a slice's worth of names, the last of them held by a process that is to be killed. */
 #define MANY 20000u
 
-static void many_open(struct scene *x, struct rig_client *c, pid_t pid)
+static void many_open(struct rig_two *x, struct rig_client *c, pid_t pid)
 {
 	struct peer p = { .fd = -1, .pidfd = -1, .pid = pid };
 	char name[16];
@@ -690,7 +660,7 @@ static void many_open(struct scene *x, struct rig_client *c, pid_t pid)
 	assert_true(rig_take(x->s, slot, c));
 }
 
-static void many_done(struct scene *x, struct rig_client *c, pid_t pid)
+static void many_done(struct rig_two *x, struct rig_client *c, pid_t pid)
 {
 	int status;
 
@@ -698,14 +668,14 @@ static void many_done(struct scene *x, struct rig_client *c, pid_t pid)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	close(c->anchor);
 	fake_loop_advance(x->r.loop, 5 * NSEC_PER_MSEC);
-	scene_done(x);
+	rig_two_done(x);
 }
 
 static void loss_of_many_goes_in_slices(void **state)
 {
 	struct rig_client c = { 0 };
 	pid_t pid = child_that_waits();
-	struct scene x;
+	struct rig_two x;
 	int status;
 
 	(void)state;
@@ -728,7 +698,7 @@ static void lapse_overtakes_a_loss(void **state)
 {
 	struct rig_client c = { 0 };
 	pid_t pid = child_that_waits();
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	many_open(&x, &c, pid);
@@ -741,7 +711,7 @@ static void lapse_overtakes_a_loss(void **state)
 /* No daemon was there when the session ended: its successor tells who held something, and nobody else. */
 static void lapse_before_a_restart_is_told_after_it(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	struct rig_client c = { 0 };
 	struct peer p = { .fd = -1, .pidfd = -1, .pid = child_that_waits() };
 	int status, fd[2];
@@ -757,7 +727,7 @@ static void lapse_before_a_restart_is_told_after_it(void **state)
 	rig_turn(&x.r);
 	assert_int_equal(client_onloss(c.c, x.r.shm, x.s, slot, SIGUSR1), 0);
 	assert_true(rig_take(x.s, slot, &c));
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	assert_int_equal(hint_open(x.a.c, x.r.shm, x.s, x.slot, &fd[0]), 0);
 	assert_int_equal(hint_open(x.b.c, x.r.shm, x.s, x.slot, &fd[1]), 0);
 	x.r.late = true;
@@ -772,14 +742,14 @@ static void lapse_before_a_restart_is_told_after_it(void **state)
 	close(fd[1]);
 	close(p.pidfd);
 	rig_client_end(&x.r, &c);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Each of them has about half of what was left. */
 static void passed_over_often(void **state)
 {
 	unsigned passed = 0;
-	struct scene x;
+	struct rig_two x;
 
 	(void)state;
 	scene_open(&x);
@@ -794,7 +764,7 @@ static void passed_over_often(void **state)
 	assert_true(name_at(x.s, x.slot)->room >= 4096);
 	shm_lapse(x.r.shm);
 	assert_null(x.s->broken);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 int main(void)

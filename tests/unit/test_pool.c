@@ -175,15 +175,21 @@ static void in_vain(struct scene *x)
 	releases = 0;
 }
 
+/* Others want it too, and for so long it stays. */
+static void kept_for_its_own(struct scene *x)
+{
+	scene_open(x);
+	in_vain(x);
+	pool_revoke(x->s, x->slot, false);
+	rig_turn(&x->r);
+}
+
 static void kept(void **state)
 {
 	struct scene x = { 0 };
 
 	(void)state;
-	scene_open(&x);
-	in_vain(&x);
-	pool_revoke(x.s, x.slot, false);
-	rig_turn(&x.r);
+	kept_for_its_own(&x);
 	for (int i = 0; i < 10; i++) {
 		sleeps(&x);
 		passes(&x, 5);
@@ -210,10 +216,7 @@ static void given_to_posts_that_come_later(void **state)
 	struct scene x = { 0 };
 
 	(void)state;
-	scene_open(&x);
-	in_vain(&x);
-	pool_revoke(x.s, x.slot, false);
-	rig_turn(&x.r);
+	kept_for_its_own(&x);
 	assert_int_equal(releases, 0);
 	pool_revoke(x.s, x.slot, true);
 	rig_turn(&x.r);
@@ -262,11 +265,8 @@ static void post_in_vain(void **state)
 	struct pool_words *w;
 
 	(void)state;
-	scene_open(&x);
-	in_vain(&x);
+	kept_for_its_own(&x);
 	w = (struct pool_words *)seg_slot(x.s->base, x.slot);
-	pool_revoke(x.s, x.slot, false);
-	rig_turn(&x.r);
 	passes(&x, 5);
 	sleeps(&x);
 	assert_int_equal(releases, 0);

@@ -81,54 +81,25 @@ static void more_than_fit(void **state)
 
 /* --- names --- */
 
-struct scene {
-	struct rig r;
-	struct space *s;
-	struct rig_client a, b;
-	uint32_t slot;
-	uint64_t *word;
-};
-
-static void scene_open(struct scene *x)
+static void scene_open(struct rig_two *x)
 {
 	rig_open(&x->r);
 	rig_sees(&x->r);
-	x->s = rig_space(&x->r, "x");
-	x->a = rig_client(&x->r);
-	x->b = rig_client(&x->r);
-	x->slot = rig_name(&x->r, &x->a, x->s, "n");
-	rig_name(&x->r, &x->b, x->s, "n");
-	x->word = rig_word(x->s, x->slot);
-	rig_want(x->s, x->slot);
-	rig_turn(&x->r);
-	assert_int_equal(name_at(x->s, x->slot)->state, NAME_LEASED);
+	rig_two(x, 0);
 }
 
-static void scene_done(struct scene *x)
-{
-	rig_client_end(&x->r, &x->a);
-	rig_client_end(&x->r, &x->b);
-	rig_done(&x->r);
-}
-
-static void passes(struct scene *x, unsigned ms)
+static void passes(struct rig_two *x, unsigned ms)
 {
 	fake_loop_advance(x->r.loop, ms * MS);
 }
 
-static nsec_t now(const struct scene *x)
+static nsec_t now(const struct rig_two *x)
 {
 	return loop_now(x->r.loop);
 }
 
-static uint64_t take(struct scene *x, struct rig_client *c)
-{
-	assert_true(rig_take(x->s, x->slot, c));
-	return LOCK_LOAD(x->word);
-}
-
 /* It began between `begin` (the last moment when it was not there yet) and `seen`. */
-static void held_since(struct scene *x, struct rig_client *c, nsec_t begin, nsec_t seen)
+static void held_since(struct rig_two *x, struct rig_client *c, nsec_t begin, nsec_t seen)
 {
 	struct sight_span s = sight_hold(x->s, x->slot, c->index);
 
@@ -139,24 +110,24 @@ static void held_since(struct scene *x, struct rig_client *c, nsec_t begin, nsec
 
 static void taken_when_opened(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	nsec_t begin;
 
 	(void)state;
 	scene_open(&x);
 	begin = now(&x);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	passes(&x, 60000);
 	held_since(&x, &x.a, begin, begin + 200 * MS);
 	assert_true(sight_hold(x.s, x.slot, x.a.index).before + 200 * MS >= begin);
 	assert_int_equal(sight_hold(x.s, x.slot, x.b.index).from, 0);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Nobody looks at a name that lies around; who asks twice knows more. */
 static void taken_later(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	nsec_t begin, asked;
 	uint64_t held;
 
@@ -164,7 +135,7 @@ static void taken_later(void **state)
 	scene_open(&x);
 	passes(&x, 5000);
 	begin = now(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	passes(&x, 5000);
 	asked = now(&x);
 	held_since(&x, &x.a, begin, asked);
@@ -173,18 +144,18 @@ static void taken_later(void **state)
 	held_since(&x, &x.a, begin, asked);
 	assert_true(lock_release(x.word, held, 0));
 	begin = now(&x);
-	take(&x, &x.a);                          /* the same process, but another hold */
+	rig_two_take(&x, &x.a);                          /* the same process, but another hold */
 	passes(&x, 5000);
 	held_since(&x, &x.a, begin, now(&x));
 	assert_int_equal(sight_hold(x.s, x.slot, x.a.index).from, now(&x));
 	assert_true(sight_hold(x.s, x.slot, x.a.index).before >= asked);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Another opens it while it is held: it has been so for longer than that. */
 static void held_when_opened(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	struct rig_client c;
 	nsec_t begin, opened;
 
@@ -192,7 +163,7 @@ static void held_when_opened(void **state)
 	scene_open(&x);
 	passes(&x, 5000);
 	begin = now(&x);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	passes(&x, 1000);
 	c = rig_client(&x.r);
 	opened = now(&x);
@@ -200,20 +171,20 @@ static void held_when_opened(void **state)
 	passes(&x, 5000);
 	held_since(&x, &x.a, begin, opened);
 	rig_client_end(&x.r, &c);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Whoever waits has the daemon look. */
 static void waited_for(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	nsec_t begin, waits;
 
 	(void)state;
 	scene_open(&x);
 	passes(&x, 5000);
 	begin = now(&x);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	passes(&x, 300);
 	__atomic_fetch_or(x.word, LOCK_W, __ATOMIC_SEQ_CST);
 	waits = now(&x);
@@ -221,20 +192,20 @@ static void waited_for(void **state)
 	rig_turn(&x.r);
 	passes(&x, 7000);
 	held_since(&x, &x.a, begin, waits + 20 * MS);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* Slots and tokens come again, under another name. */
 static void another_name(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	uint32_t slot;
 	nsec_t begin;
 	uint64_t held, token;
 
 	(void)state;
 	scene_open(&x);
-	held = take(&x, &x.a);
+	held = rig_two_take(&x, &x.a);
 	token = name_token(x.s, x.slot);
 	passes(&x, 5000);
 	assert_true(lock_release(x.word, held, 0));
@@ -248,24 +219,24 @@ static void another_name(void **state)
 	rig_want(x.s, x.slot);
 	rig_turn(&x.r);
 	begin = now(&x);
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	assert_int_equal(name_token(x.s, x.slot), token);
 	passes(&x, 5000);
 	held_since(&x, &x.a, begin, begin + 200 * MS);
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 /* A new daemon knows that it was held when it came. */
 static void after_a_restart(void **state)
 {
-	struct scene x;
+	struct rig_two x;
 	nsec_t begin, came;
 	uint32_t id;
 
 	(void)state;
 	scene_open(&x);
 	id = x.s->id;
-	take(&x, &x.a);
+	rig_two_take(&x, &x.a);
 	passes(&x, 5000);
 	rig_stop(&x.r);
 	assert_int_equal(rig_adopt(&x.r), 0);
@@ -277,7 +248,7 @@ static void after_a_restart(void **state)
 	assert_int_equal(sight_hold(x.s, x.slot, x.a.index).before, 0);
 	x.a.c = x.r.shm->clients[x.a.index];
 	x.b.c = x.r.shm->clients[x.b.index];
-	scene_done(&x);
+	rig_two_done(&x);
 }
 
 int main(void)
