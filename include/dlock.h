@@ -254,7 +254,7 @@ int dlock_downgrade(dlock_t *l);
 /*
  * Gives the lock back, of either kind. Never waits. (pthread_mutex_unlock, pthread_rwlock_unlock)
  *   EPERM   this thread (owner process: this process) does not hold it
- *   ESTALE  the hold was lost before: its node's lease ended, or an administrator released it.
+ *   ESTALE  the hold was lost before: its node's lease ended, or the shared memory of its space was damaged.
  *           Nothing is released; the handle may be waited on again. Not where its daemon is stopped: then
  *           only dlock_check() is sure to notice.
  */
