@@ -21,6 +21,11 @@ int cmd_put(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 
+struct json_object;
+
+/* The members of a cluster, as ListMembers lists them, as a table (members.c). */
+void members_show(struct json_object *members);
+
 /* What kind_text() calls it, or how that begins, if only one does. NULL: none, or several. */
 const char *kind_find(const char *text);
 

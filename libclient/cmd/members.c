@@ -48,7 +48,7 @@ static void add_of_connection(struct table *t, struct json_object *m, const char
 		table_add(t, "", COLOUR_NONE);
 }
 
-static void show(struct json_object *members)
+void members_show(struct json_object *members)
 {
 	static const char *const titles[] = { "NODE", "STATE", "ADDRESS", "SESSION", "ROLE", ">SHARDS", ">PLACED", ">RTT", ">QUEUE",
 					      ">PROTOCOL", "ERROR" };
@@ -93,7 +93,7 @@ int cmd_members(int argc, char **argv)
 	if (o.json)
 		print_json(answer);
 	else
-		show(field(answer, "members"));
+		members_show(field(answer, "members"));
 	json_object_put(answer);
 	return print_done();
 }

@@ -13,7 +13,7 @@
 
 static const char help[] =
 "Usage: dlock status [--json]\n\n"
-"Shows this node: its daemon, store, session, spaces and links, and what is wrong with them.\n\n"
+"Shows this node: its daemon, store, session, spaces and links, the members of its cluster, and what is wrong with them.\n\n"
 "  -j, --json    the whole answer as one JSON object\n"
 "  -h, --help\n";
 
@@ -171,18 +171,29 @@ static void show_warnings(struct json_object *answer)
 	}
 }
 
-static void show(struct json_object *answer)
+static void show(struct json_object *answer, struct json_object *members)
 {
 	show_node(field(answer, "node"));
+	if (members) {
+		putchar('\n');
+		members_show(field(members, "members"));
+	}
 	show_spaces(field(answer, "spaces"), field_number(answer, "spaceCount"));
 	show_links(field(answer, "links"), field_number(answer, "linkCount"));
 	show_warnings(answer);
 }
 
+/* In a cluster, how the others are reached is for people to see here too; programs ask for it by itself. */
+static int members_ask(struct json_object *answer, struct json_object **ret)
+{
+	*ret = NULL;
+	return field(field(answer, "node"), "cluster") ? client_ask("io.dlock.ListMembers", NULL, ret) : 0;
+}
+
 int cmd_status(int argc, char **argv)
 {
 	static const struct options_usage usage = { .help = help };
-	struct json_object *answer;
+	struct json_object *answer, *members = NULL;
 	struct options o;
 	int r;
 
@@ -193,8 +204,9 @@ int cmd_status(int argc, char **argv)
 		return r;
 	if (o.json)
 		print_json(answer);
-	else
-		show(answer);
+	else if ((r = members_ask(answer, &members)) == 0)
+		show(answer, members);
+	json_object_put(members);
 	json_object_put(answer);
-	return print_done();
+	return r ? r : print_done();
 }

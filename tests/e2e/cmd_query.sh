@@ -312,6 +312,8 @@ server_stop
 server_start 1 0 '' 4321
 dl 0 status && has '^Cluster *prod, 2 members; 40 of 64 shards are mastered here, 17 of them for their use$' && has '^Lease *good for 4.321 s more, of 5.000' && ! has lapsed
 ok $? 'status shows the cluster and what is left of the lease'
+has '^NODE *STATE .* RTT *QUEUE *PROTOCOL *ERROR' && has '^alpha *self .* 40 *17 *- *- *- *-$' && has '^beta *waiting .*nothing listens there'
+ok $? '... and how it reaches each of the others'
 dl 1 doctor && has '^OK    cluster *in the cluster prod, of 2 members' &&
 	has '^WARN  peers *beta, at 192.0.2.2:7420, is not reached: nothing listens there'
 ok $? '... and doctor finds it in order, but for a node that is not reached'
