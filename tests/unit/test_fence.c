@@ -62,6 +62,7 @@ static struct {
 	size_t disk_n;
 	uint64_t admitted[NAMES];        /* what somebody was told yes for */
 	unsigned crashes, syncs, fail_in;
+	unsigned asked;                  /* how often the disk was waited for, watched or not */
 } power;
 
 int __real_fdatasync(int fd);
@@ -121,6 +122,7 @@ static void power_fails(int fd)
 
 int __wrap_fdatasync(int fd)
 {
+	power.asked++;
 	if (!power.watched)
 		return __real_fdatasync(fd);
 	power.syncs++;
@@ -154,6 +156,37 @@ static void tokens_rise(void **state)
 	assert_int_equal(dlock_fence_admit(g, "x", top - 1), ESTALE);
 	assert_int_equal(dlock_fence_admit(g, "y", 2), 0);
 	assert_int_equal(dlock_fence_admit(f, "y", 1), ESTALE);
+	dlock_fence_close(f);
+	dlock_fence_close(g);
+}
+
+/* How often the disk was waited for since it was asked last. */
+static unsigned syncs(void)
+{
+	unsigned n = power.asked;
+
+	power.asked = 0;
+	return n;
+}
+
+static void disk_is_waited_for_once_a_token(void **state)
+{
+	(void)state;
+	dlock_fence_t *f, *g;
+
+	assert_int_equal(dlock_fence_open(&f, in_dir("costs")), 0);
+	assert_int_equal(dlock_fence_open(&g, in_dir("costs")), 0);
+	syncs();
+	assert_int_equal(dlock_fence_admit(f, "x", 5), 0);
+	assert_in_range(syncs(), 1, 2);
+	for (uint64_t token = 6; token < 20; token++) {
+		assert_int_equal(dlock_fence_admit(f, "x", token), 0);
+		assert_int_equal(syncs(), 1);
+		assert_int_equal(dlock_fence_admit(g, "x", token), 0);
+		assert_int_equal(dlock_fence_admit(f, "x", token), 0);
+		assert_int_equal(dlock_fence_admit(g, "x", token - 1), ESTALE);
+		assert_int_equal(syncs(), 0);
+	}
 	dlock_fence_close(f);
 	dlock_fence_close(g);
 }
@@ -431,6 +464,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		{ "the highest token is admitted, and lower ones never again", tokens_rise, NULL, NULL, NULL },
+		{ "the disk is waited for once for each new token, and not for one that is known", disk_is_waited_for_once_a_token, NULL, NULL, NULL },
 		{ "what cannot be is an error, and so is a file that is something else", nonsense, NULL, NULL, NULL },
 		{ "a file that was begun and not finished is made", begun, NULL, NULL, NULL },
 		{ "one that begins with zeros, and is not ours, is left as it is", begins_with_zeros, NULL, NULL, NULL },
