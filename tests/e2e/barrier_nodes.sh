@@ -33,6 +33,15 @@ for k in 1 2 3 4 5 6 7 8; do for i in 1 2 3; do sum=$((sum + $(cat "$dir/r$i$k")
 [ "$sum" = 100 ]
 ok $? "a hundred rounds of 24 parties on three nodes, one serial party in each ($sum)"
 
+# Four come to a barrier of three; the one that is too many may be on any node.
+some_ended() { [ "$(cat "$dir"/m? | grep -c .)" = "$1" ]; }
+for i in 1 2 3 4; do come $((i % 3 + 1)) m$i b/many 3 wait; done
+until_true 100 some_ended 3 && sleep 0.3 && some_ended 3 && [ "$(passed $(said_all m1 m2 m3 m4))" = "passed passed serial " ]
+one=$?
+come 1 m5 b/many 3 wait; come 3 m6 b/many 3 wait
+until_true 100 some_ended 6 && [ $one = 0 ] && [ "$(passed $(said_all m1 m2 m3 m4 m5 m6))" = "passed passed passed passed serial serial " ]
+ok $? "who is too many waits for the next round: $(said_all m1 m2 m3 m4 m5 m6)"
+
 come 1 a b/vote 3 yes; jobs=$!; come 2 b b/vote 3 no; jobs="$jobs $!"; come 3 c b/vote 3 yes; jobs="$jobs $!"
 wait $jobs
 come 1 d b/vote 3 yes; jobs=$!; come 2 e b/vote 3 yes; jobs="$jobs $!"; come 3 f b/vote 3 yes; jobs="$jobs $!"

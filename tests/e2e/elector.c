@@ -6,7 +6,7 @@
  *                                 resigns at a dot. "lost" when the term is over before that. $PRIORITY is its own, as is $DELAY (ms)
  *   elector permit NAME N FILE    waits for one of N permits; "has" when it has it; gives it back at a dot in the file
  *   elector permits NAME N FILE   has the semaphore open; obeys each line of the file, and says what came of it: t tries for a permit,
- *                                 p posts one, r N resizes
+ *                                 w N waits for so many, p posts one, r N resizes
  *   elector read NAME FILE        the same with the lock of that name, shared; elector write NAME FILE: exclusively
  *   elector watch NAME            "TERM VALUE" at each change, "0" while nobody is known to lead; exit code 1 and "back" when a term
  *                                 follows a higher one
@@ -120,6 +120,21 @@ static int permit(const char *name, const char *permits, const char *path)
 	return r ? fail("post", r) : 0;
 }
 
+static int obey(dlock_sem_t *s, const char *line)
+{
+	unsigned n = (unsigned)atoi(line + 1);
+
+	switch (*line) {
+	case 't':
+		return dlock_sem_trywait(s);
+	case 'w':
+		return dlock_sem_wait_n(s, n);
+	case 'p':
+		return dlock_sem_post(s);
+	}
+	return dlock_sem_resize(s, n);
+}
+
 static int permits(const char *name, const char *n, const char *path)
 {
 	char line[100] = "";
@@ -135,8 +150,7 @@ static int permits(const char *name, const char *n, const char *path)
 			usleep(10000);
 			continue;
 		}
-		r = *line == 't' ? dlock_sem_trywait(s) : *line == 'p' ? dlock_sem_post(s) : dlock_sem_resize(s, (unsigned)atoi(line + 1));
-		printf("%d\n", r);
+		printf("%d\n", obey(s, line));
 	}
 }
 

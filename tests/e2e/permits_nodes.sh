@@ -89,7 +89,29 @@ ok $? 'fewer permits than the nodes have cached: though nobody waits, no more th
 has_one() { [ "$(asks "$1" t)" = 0 ]; }
 until_true 60 has_one 2 && ! has_one 1 && ! has_one 3 && [ "$(asks 3 'r 3')" = 0 ] && until_true 60 has_one 1 && until_true 60 has_one 3
 ok $? '... and more again'
-kill "${pid[crew1]}" "${pid[crew2]}" "${pid[crew3]}"
+
+# Each has one of three. stands NODE WHAT: from here on it waits; comes NODE: what came of that.
+declare -A stood
+crew_waits() { on "$1" show --kind semaphore --json fewer 2>/dev/null | grep -q '"waiterCount": *1'; }
+stands() {
+	stood[$1]=$(wc -l <"$dir/crew$1")
+	says "crew$1" "$2"
+	until_true 60 crew_waits "$1"
+}
+comes() { until_true 60 told "$1" "${stood[$1]}" && tail -n 1 "$dir/crew$1"; }
+nothing_yet() { ! told "$1" "${stood[$1]}"; }
+stands 1 'w 1' && sleep 0.2 && nothing_yet 1 && [ "$(asks 2 'r 4')" = 0 ] && [ "$(comes 1)" = 0 ]
+ok $? 'who waits on one node has a permit when another has made them more'
+stands 3 'w 3' && sleep 0.2 && nothing_yet 3 && [ "$(asks 2 'r 2')" = 0 ] && [ "$(comes 3)" = 22 ] # EINVAL
+ok $? '... and is told when it waits for more than there are left'
+# Each has one of four; node 3 waits for three more, and behind it node 1 for one.
+[ "$(asks 2 'r 4')" = 0 ] && [ "$(asks 1 p)" = 0 ] && stands 3 'w 3' && sleep 0.5 && stands 1 'w 1' && sleep 0.5 && nothing_yet 3 &&
+	nothing_yet 1 && [ "$(asks 2 p)" = 0 ] && [ "$(asks 2 t)" != 0 ] && sleep 0.2 && nothing_yet 3 && nothing_yet 1
+ok $? 'nobody overtakes one who waits for many'
+kill "${pid[crew1]}" 2>/dev/null # and what it held comes back
+[ "$(comes 3)" = 0 ]
+ok $? '... who has them as soon as they are there'
+kill "${pid[crew2]}" "${pid[crew3]}"
 
 # --- posts that travel ---
 
