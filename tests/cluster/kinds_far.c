@@ -4,9 +4,11 @@
  * and wanted on host 2, all rows of the table at once.
  *
  * The holder gives back, or dies: the other gets it. Its daemon goes and comes back in time: held is held. Its daemon is frozen,
- * or killed for good: nobody else has it before the holder's own check, which asks no daemon, has said that it is lost.
+ * or killed for good: nobody else has it before the holder's own check, which asks no daemon, has said that it is lost. Its host hears
+ * nobody any more: by then it has also been told, by its descriptor and by the signal that it has asked for.
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +70,7 @@ static void curtain_up(void)
 	good = true;
 }
 
-static void curtain_down(const char *title)
+static void all_leave(void)
 {
 	struct cast *c;
 
@@ -77,6 +79,11 @@ static void curtain_down(const char *title)
 		actor_kill(&c->other, SIGKILL);
 		actor_kill(&c->next, SIGKILL);
 	}
+}
+
+static void curtain_down(const char *title)
+{
+	all_leave();
 	ok(good, "%s", title);
 }
 
@@ -226,18 +233,140 @@ static void story_lapse(int signo, const char *title)
 	curtain_down(title);
 }
 
+/* --- A loss that is foreseen --- */
+
+#define TOLD_TRIES 4
+#define NOTICE_MS  10000                 /* who has not heard of it then never will */
+
+/* What a holder was told, and when; 0: not yet. */
+static struct signs {
+	uint64_t alive, signalled, hinted;
+} *signs;
+
+static unsigned me;                      /* in an actor: its row */
+
+static void note_once(uint64_t *at)
+{
+	if (!*at)
+		__atomic_store_n(at, now_ns(), __ATOMIC_RELEASE);
+}
+
+static void on_loss(int signo)
+{
+	(void)signo;
+	note_once(&signs[me].signalled);
+}
+
+/* Until its check says that it is lost, or it is killed. */
+static int act_heed(struct stage *s, uint64_t row_of)
+{
+	struct pollfd p = { .fd = -1, .events = POLLIN };
+	int r;
+
+	(void)s;
+	me = (unsigned)row_of;
+	signal(SIGUSR1, on_loss);
+	if (scene.kind->fd && scene.kind->fd(scene.thing, &p.fd))
+		return EBADF;
+	do {                             /* the check would empty it */
+		__atomic_store_n(&signs[me].alive, now_ns(), __ATOMIC_RELEASE);
+		r = p.fd < 0 ? scene.kind->holds.check(scene.thing) : 0;
+		if (poll(&p, 1, 1) > 0) {
+			note_once(&signs[me].hinted);
+			p.fd = -1;
+		}
+	} while (r == 0);
+	return r;
+}
+
+/* Every second one asks for SIGKILL, every other for another signal. */
+static int signal_of(unsigned i)
+{
+	return (i + harness.seed) % 2 ? SIGKILL : SIGUSR1;
+}
+
+static void reenters(unsigned i)
+{
+	actor_kill(&cast[i].holder, SIGKILL);
+	kinds_onloss = signal_of(i);
+	at_host(1);
+	enters(&cast[i].holder);
+	kinds_onloss = 0;
+	cast[i].token = takes(&cast[i].holder);
+	actor_send(&cast[i].holder, act_heed, i, NULL);
+}
+
+/* In the order in which it has to be: told, then ended or lost, then another's. Whether all were; what it was is noted. */
+static bool told_in_time(unsigned i, uint64_t granted)
+{
+	const struct signs *t = &signs[i];
+	bool killed = signal_of(i) == SIGKILL, hints = scene.kind->fd;
+
+	if (killed ? t->alive < granted : t->signalled && t->signalled < granted && (!hints || (t->hinted && t->hinted < granted)))
+		return true;
+	note("%s: granted %.0f ms after its last sign of life, %.0f after the signal, %.0f after the hint", scene.kind->name,
+	     ((double)granted - (double)t->alive) / 1e6, t->signalled ? ((double)granted - (double)t->signalled) / 1e6 : -1.,
+	     t->hinted ? ((double)granted - (double)t->hinted) / 1e6 : -1.);
+	return false;
+}
+
+static bool play_told(void)
+{
+	bool in_time = true;
+	struct cast *c;
+
+	memset(signs, 0, ROWS_MAX * sizeof *signs);
+	curtain_up();
+	EACH_ROW(c)
+		reenters(i_);
+	lab_cable(1, false);
+	nap_ns(100 * MS);
+	others_wait();
+	EACH_ROW(c) {
+		struct result lost = { .r = -1 };
+		uint64_t granted;
+
+		actor_result(&c->other, PATIENCE_MS, &lost);
+		granted = lost.at_ns;
+		expect(lost.r == 0, "who waits on the other host has it", lost.r);
+		if (signal_of(i_) == SIGKILL)
+			expect(actor_is_gone(&c->holder, PATIENCE_MS), "it is killed", 0);
+		else if (actor_result(&c->holder, NOTICE_MS, &lost))
+			expect(lost.r == ESTALE, "the holder's check", lost.r);
+		in_time &= told_in_time(i_, granted);
+	}
+	town_mend();
+	daemon_await(1);
+	return in_time;
+}
+
+/* Again where a process was not given the processor to notice; what does not tell is late each time. */
+static void story_told(void)
+{
+	bool in_time = play_told();
+
+	for (unsigned tries = 1; !in_time && good && tries < TOLD_TRIES; tries++) {
+		all_leave();
+		in_time = play_told();
+	}
+	expect(in_time, "a holder was not told before it was another's", 0);
+	curtain_down("the holder's host is cut off: its descriptor, its signal or its end come before the next holder");
+}
+
 int main(void)
 {
 	if (kinds_count > ROWS_MAX)
 		give_up("more rows than this test has room for");
-	harness_begin(280);
+	harness_begin(320);
 	if (!town_possible())
 		return harness_end();
+	signs = shared_memory(ROWS_MAX * sizeof *signs);
 	town_begin(2, TTL_MS);
 	story_hand_over();
 	story_death();
 	story_restart();
 	story_lapse(SIGSTOP, "the holder's daemon is frozen: nobody has it before the holder has lost it; then all goes on");
 	story_lapse(SIGKILL, "the holder's daemon is killed: the same");
+	story_told();
 	return harness_end();
 }

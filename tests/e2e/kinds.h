@@ -29,9 +29,11 @@ struct kind {
 	struct role holds, wants;
 	bool rides;                      /* its token is that of the node's grant: not lower, but perhaps the same */
 	unsigned delay_ms;               /* for so long nobody has it after the end of a process that held it */
+	int (*fd)(void *h, int *ret);    /* that hints at a loss; NULL: there is none */
 };
 
 extern const struct kind kinds[];
 extern const unsigned kinds_count;
+extern int kinds_onloss;                 /* the signal that whoever opens something from here on asks for; 0: none */
 
 #endif

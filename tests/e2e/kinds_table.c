@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
+#include <stddef.h>
 
 #include "dlock.h"
 #include "kinds.h"
+
+int kinds_onloss;
 
 static int with_attr(dlock_attr_t **ret, enum dlock_owner who)
 {
@@ -12,6 +15,7 @@ static int with_attr(dlock_attr_t **ret, enum dlock_owner who)
 		return r;
 	dlock_attr_set_wait_daemon(*ret, true);
 	dlock_attr_set_owner(*ret, who);
+	dlock_attr_set_onloss(*ret, kinds_onloss);
 	return 0;
 }
 
@@ -78,6 +82,11 @@ static int lock_check(void *h)
 static int lock_token(void *h, uint64_t *ret)
 {
 	return dlock_token(h, ret);
+}
+
+static int lock_fd(void *h, int *ret)
+{
+	return dlock_fd(h, ret);
 }
 
 /* --- Semaphores: two of three permits each --- */
@@ -196,16 +205,21 @@ static int elect_token(void *h, uint64_t *ret)
 	return dlock_elect_term(h, ret);
 }
 
+static int elect_fd(void *h, int *ret)
+{
+	return dlock_elect_fd(h, ret);
+}
+
 #define ELECTION { elect_take, elect_try, elect_give, elect_check, elect_token }
 
 const struct kind kinds[] = {
-	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, 0 },
-	{ "a lock with a lock-delay", "delay", delayed_lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, DELAY_MS },
-	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false, 0 },
-	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false, 0 },
-	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false, 0 },
-	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false, 0 },
-	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true, 0 },
-	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false, 0 },
+	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, 0, lock_fd },
+	{ "a lock with a lock-delay", "delay", delayed_lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, DELAY_MS, lock_fd },
+	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false, 0, lock_fd },
+	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false, 0, lock_fd },
+	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false, 0, lock_fd },
+	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false, 0, lock_fd },
+	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true, 0, NULL },
+	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false, 0, elect_fd },
 };
 const unsigned kinds_count = sizeof kinds / sizeof *kinds;
