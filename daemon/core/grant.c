@@ -98,6 +98,7 @@ static bool lost_say(struct master *m, unsigned shard, struct master_name *r, ui
 	if (unknown && (suspect || forgot))
 		value_blank(m, r);
 	r->lost = say && r->limit == MSG_WEIGHT_ALL && weight != MSG_WEIGHT_ALL;
+	r->unmended &= r->lost;
 	r->known = true;
 	return say;
 }
@@ -204,6 +205,7 @@ static bool revoke(struct master *m, name_t n, uint32_t handle, struct step *s)
 void lost_alone(struct master *m, struct master_name *r, core_nsec_t from)
 {
 	r->lost = true;
+	r->unmended = false;
 	value_blank(m, r);
 	if (r->delay)
 		queue_make(m, r)->not_before = max_u64(not_before_of(m, r), from + delay_span(r->delay));

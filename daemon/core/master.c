@@ -173,6 +173,7 @@ static void shard_purge(struct master *m, unsigned shard, bool keep_lost)
 		}
 		while (r->claims) {
 			r->lost |= claim_at(m, r->claims)->told_lost;
+			r->unmended &= !claim_at(m, r->claims)->told_lost;
 			claim_drop(m, n, r->claims);
 		}
 		if (!keep_lost) {

@@ -33,6 +33,9 @@
  * may have been followed by others. Names with values are remembered though nobody has them open, up to
  * MASTER_KEPT; a shard that had to forget one says of all that it does not know that their values may be lost.
  *
+ * That a holder was lost is remembered until it has been said; what members have left unmended up to MASTER_KEPT, together with values. A suspect
+ * reign remembers neither: it says so of each name that it does not know.
+ *
  * The caller reserves memory (master_reserve) before each message that may bring a claim.
  */
 #ifndef DLOCK_CORE_MASTER_H
@@ -148,6 +151,7 @@ struct master_name {
 	bool blank : 1;                  /* what was left behind may be lost */
 	bool heard : 1;                  /* `holder` has given it back, and told so */
 	bool kept : 1;                   /* nobody has it open: counted in `kept` */
+	bool unmended : 1;               /* lost: a member has said so, of one who died there, or of what was not mended */
 	bool alone : 1;                  /* held exclusively in this reign: no share can be lost that was granted before it */
 	uint16_t delay;                  /* of who holds it alone, or did in the reign before (`holder`); of those who share it the longest */
 };
@@ -184,7 +188,7 @@ struct master {
 	struct values *values;
 	struct msg_peer self;
 	struct pool records, claims, queues, waits, extras, watchers, mourned;
-	uint32_t kept;                   /* names that are remembered for their values alone */
+	uint32_t kept;                   /* names that are remembered for their values alone, or for what was not mended */
 	core_nsec_t now;                 /* as the caller last said */
 	shard_set_t opening, open, raise, frozen;
 	shard_set_t listed;              /* a list of the sessions was asked for after the epoch was seen */

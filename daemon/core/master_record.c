@@ -59,16 +59,33 @@ void value_blank(struct master *m, struct master_name *r)
 	extra_drop_if_empty(m, r);
 }
 
+static bool keep_alone(struct master *m, struct master_name *r)
+{
+	if (!r->kept && m->kept < MASTER_KEPT) {
+		r->kept = true;
+		m->kept++;
+	}
+	return r->kept;
+}
+
+/* ... since the next grant would not say that somebody was lost. It does in a suspect reign, of all that have no record. */
+static bool lost_keep_alone(struct master *m, const struct name *name, struct master_name *r)
+{
+	if (!r->lost || r->queue)
+		return r->lost;
+	if (m->suspect & m->open & shard_bit(name->shard) && !r->extra)
+		return false;
+	return !r->unmended || keep_alone(m, r);
+}
+
 /* Whether the record stays for what it carries, though nobody has the name open. */
 static bool extra_keep_alone(struct master *m, const struct name *name, struct master_name *r)
 {
 	/* Until it is open, what others say may be older. */
 	if (!(m->open & shard_bit(name->shard)) && (r->blank || (r->extra && extra_at(m, r)->limit_stamp)))
 		return true;
-	if (!r->kept && value_of(m, r) && m->kept < MASTER_KEPT) {
-		r->kept = true;
-		m->kept++;
-	}
+	if (value_of(m, r))
+		keep_alone(m, r);
 	if (!r->kept && (r->blank || value_of(m, r)))
 		m->forgot |= shard_bit(name->shard);
 	return r->kept;
@@ -104,7 +121,9 @@ void record_drop_if_idle(struct master *m, name_t n)
 	struct name *name = names_at(m->names, n);
 	struct master_name *r = pool_at(&m->records, name->record);
 
-	if (r->claims || r->listed || is_watched(m, r) || r->lost || r->holder || passed_on(m, r) || mourned(m, r) || extra_keep_alone(m, name, r))
+	if (r->claims || r->listed || is_watched(m, r) || r->holder || passed_on(m, r) || mourned(m, r))
+		return;
+	if (lost_keep_alone(m, name, r) || extra_keep_alone(m, name, r))
 		return;
 	if (m->telling_at == n)
 		m->telling_at = r->shard_next;

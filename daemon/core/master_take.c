@@ -17,8 +17,10 @@ void grant_void(struct master *m, unsigned shard, struct master_name *r, struct 
 {
 	struct master_shard *sh = &m->shard[shard];
 
-	if (c->told_lost)
+	if (c->told_lost) {
 		r->lost = true;
+		r->unmended = false;
+	}
 	c->told_lost = false;
 #ifndef CORE_BREAK_FLOOR
 	if (token_epoch(c->range.first) == sh->epoch)
@@ -198,8 +200,10 @@ static void take_left(struct master *m, name_t n, struct master_name *r, const s
 	limit_resize(m, n, r, msg);
 	if (c && c->held == MSG_WEIGHT_ALL && msg->held == MSG_WEIGHT_ALL && c->range.first == msg->seen && is_open(m, msg))
 		news_hear(m, n, r, msg);
-	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL && !passed_before(m, c, msg))
+	if (msg->flags & MSG_FLAG_DIED && r->limit == MSG_WEIGHT_ALL && !passed_before(m, c, msg)) {
+		r->unmended |= !r->lost;
 		r->lost = true;
+	}
 }
 
 /* It gives back what it was granted, and has passed it on. */
@@ -536,6 +540,7 @@ static void take_mark(struct master *m, name_t n, const struct msg *msg, core_ns
 		return;
 	}
 	r->lost = true;
+	r->unmended = false;
 	struct master_queue *q = queue_make(m, r);
 	q->not_before = max_u64(q->not_before, now + min_u64(msg->used, delay_span(CORE_DELAY_MAX)));
 }

@@ -138,7 +138,7 @@ void adopt_words(struct space *s)
 			lock_look(&seg_slot(s->base, next)->word);
 		}
 		elect_adopt(s, next);
-		if (!n->opens && (!(w & LOCK_D) || name_kind(s, next) == KIND_ELECT)) {
+		if (!n->opens && (!(w & LOCK_D) || name_kind(s, next) == KIND_ELECT || s->shm->config.many)) {
 			name_opened(s, next);    /* as if its last client had just left */
 			name_closed(s, next);
 		} else if (lock_is_free(w) && !(w & LOCK_L) && (w & LOCK_W)) {

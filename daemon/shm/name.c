@@ -292,11 +292,12 @@ static uint64_t name_shut(struct space *s, uint32_t slot)
 
 /*
  * The last owner died, and the next robust taker is to be told, also where nobody has the name open until he comes: so
- * it stays. In a space with very many names the mark is given up rather than the room.
+ * it stays. In a space with very many names the mark is given up rather than the room. Among others it goes back with the lease, and the
+ * master keeps it: after a fail-over it comes with each first grant, and a node would keep a lease of each name that is used once.
  */
 static bool name_is_unmended(const struct space *s, uint32_t slot)
 {
-	return s->names.n <= DIED_MAX && name_kind(s, slot) == KIND_LOCK && LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_D;
+	return !s->shm->config.many && s->names.n <= DIED_MAX && name_kind(s, slot) == KIND_LOCK && LOCK_LOAD(&seg_slot(s->base, slot)->word) & LOCK_D;
 }
 
 void name_opened(struct space *s, uint32_t slot)

@@ -422,6 +422,67 @@ static void claimed_anew(void **state)
 	crig_done(&r);
 }
 
+static void gives_back_unmended(unsigned node, core_ref_t ref)
+{
+	assert_int_equal(crig_give(&r, node, &(struct core_event){ .kind = CORE_EV_RELEASE, .release = { .ref = ref, .used = 1, .died = true } }), 0);
+	crig_run(&r, STEP);
+}
+
+/* A fail-over leaves it unclear of each name whether its holder was lost; no name has to be remembered for that. */
+static void unmended_in_a_suspect_reign(void **state)
+{
+	(void)state;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 2, 0, key);
+	crig_kill(&r, 2);
+	assert_int_equal(claim(1, 5, key, 0, false), 0);
+	until_held(1, 5);
+	unsigned shard = shard_of(key, strlen(key));
+	const struct master *m = &r.node[crig_master(&r, shard)].core->master;
+	assert_true(m->suspect & shard_bit(shard));
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(r.node[1].lost[5]);
+		gives_back_unmended(1, 5);
+		assert_int_equal(m->records.live, 0);
+		take(1, 5, key, 0);
+	}
+	crig_done(&r);
+}
+
+/* What was left unmended is remembered, unless there is very much of it; that a session was lost always is. */
+static void unmended_in_another(void **state)
+{
+	(void)state;
+	char key[16];
+
+	crig_init(&r, 3);
+	crig_key(&r, 0, 0, key);
+	struct master *m = &r.node[0].core->master;
+	take(1, 5, key, 0);
+	gives_back_unmended(1, 5);
+	assert_int_equal(m->kept, 1);
+	take(2, 5, key, 0);
+	assert_true(r.node[2].lost[5]);
+	assert_int_equal(crig_release(&r, 2, 5), 0);
+	crig_run(&r, STEP);
+	assert_int_equal(m->kept, 0);
+	assert_int_equal(m->records.live, 0);
+
+	m->kept = MASTER_KEPT;
+	take(1, 5, key, 0);
+	gives_back_unmended(1, 5);
+	assert_int_equal(m->records.live, 0);
+	take(1, 5, key, 0);
+	crig_kill(&r, 1);
+	crig_run(&r, 10 * CRIG_SECOND);          /* and nobody has it open */
+	take(2, 5, key, 0);
+	assert_true(r.node[2].lost[5]);
+	assert_int_equal(m->kept, MASTER_KEPT);
+	crig_done(&r);
+}
+
 static void refused(void **state)
 {
 	(void)state;
@@ -445,6 +506,7 @@ int main(void)
 		cmocka_unit_test(tries), cmocka_unit_test(master_lost), cmocka_unit_test(store_away),
 		cmocka_unit_test(handed_over_before), cmocka_unit_test(handed_over_after),
 		cmocka_unit_test(claimed_anew), cmocka_unit_test(refused),
+		cmocka_unit_test(unmended_in_a_suspect_reign), cmocka_unit_test(unmended_in_another),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

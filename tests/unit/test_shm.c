@@ -356,6 +356,35 @@ static void broken(void **state)
 	rig_done(&r);
 }
 
+/* On a node alone it stays, and so does the mark; among others it goes back with the lease. */
+static void unmended(void **state)
+{
+	struct rig_client a;
+	struct space *s;
+	uint32_t slot;
+	struct rig r;
+
+	(void)state;
+	for (unsigned many = 0; many < 2; many++) {
+		rig_open(&r);
+		r.shm->config.many = many;
+		s = rig_space(&r, "x");
+		a = rig_client(&r);
+		slot = rig_name(&r, &a, s, "n");
+		r.lost = true;
+		rig_want(s, slot);
+		rig_turn(&r);
+		assert_true(LOCK_LOAD(rig_word(s, slot)) & LOCK_D);
+		assert_int_equal(client_close(a.c, r.shm, s, slot), 0);
+		rig_turn(&r);
+		assert_int_equal(r.releases, many);
+		assert_true(r.died == many);
+		assert_int_equal(name_find(s, KIND_LOCK, "n", 1) != 0, !many);
+		rig_client_end(&r, &a);
+		rig_done(&r);
+	}
+}
+
 /* The same name in the space that comes after could not be claimed beside it. */
 static void broken_while_it_claims(void **state)
 {
@@ -741,6 +770,7 @@ int main(void)
 		STORY(lost_and_open, "whose value is lost has no page before a client asks for it; then it says so, until he has published another"),
 		STORY(broken, "a broken space is replaced; what was leased starts as owner-died; others notice nothing"),
 		STORY(cut, "a segment that is truncated or enlarged is noticed, survived and replaced"),
+		STORY(unmended, "a name that was left unmended stays, unless others can be told"),
 		STORY(broken_while_it_claims, "a space that breaks takes back what it has claimed"),
 		STORY(broken_often, "who breaks its space again and again has to wait, and holds up nobody else"),
 		STORY(lines_return, "lines of lost spaces return, but none that somebody looks at"),
