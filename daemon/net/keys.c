@@ -107,6 +107,7 @@ static bool key_parse(const char *line, size_t n, struct shared_key *ret)
 {
 	static const char salt[] = "dlock key id";
 	uint8_t hashed[sizeof salt + TLS_KEY_BYTES], hash[32];
+	int r;
 
 	if (n != 2 * TLS_KEY_BYTES)
 		return false;
@@ -119,31 +120,29 @@ static bool key_parse(const char *line, size_t n, struct shared_key *ret)
 	}
 	memcpy(hashed, salt, sizeof salt);
 	memcpy(hashed + sizeof salt, ret->bytes, TLS_KEY_BYTES);
-	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, hashed, sizeof hashed, hash) < 0)
-		return false;
-	for (unsigned i = 0; i < KEY_ID_HEX / 2; i++)
-		snprintf(ret->id + 2 * i, 3, "%02x", hash[i]);
+	r = gnutls_hash_fast(GNUTLS_DIG_SHA256, hashed, sizeof hashed, hash);
 	gnutls_memset(hashed, 0, sizeof hashed);
-	return true;
+	for (unsigned i = 0; i < KEY_ID_HEX / 2 && r >= 0; i++)
+		snprintf(ret->id + 2 * i, 3, "%02x", hash[i]);
+	return r >= 0;
 }
 
 static int keys_parse(struct tls_keys *k, const char *text, const char *path, char why[TLS_WHY_MAX])
 {
-	unsigned number = 0;
+	unsigned number = 1;
 
-	for (const char *line = text; *line; number++) {
+	for (const char *line = text, *next; *line; line = next, number++) {
 		size_t n = strcspn(line, "\r\n");
-		const char *next = line + n + strspn(line + n, "\r\n");
 
+		next = line + n + (strncmp(line + n, "\r\n", 2) == 0 ? 2 : line[n] != 0);
 		if (n && *line != '#') {
 			if (k->keys_n == TLS_KEYS_MAX)
 				return fail(why, -EINVAL, "Key=%s has more than %d keys.", path, TLS_KEYS_MAX);
 			if (!key_parse(line, n, &k->key[k->keys_n]))
 				return fail(why, -EINVAL, "Key=%s: line %u is no key of %d hexadecimal digits, as dlock keygen writes it.",
-					    path, number + 1, 2 * TLS_KEY_BYTES);
+					    path, number, 2 * TLS_KEY_BYTES);
 			k->keys_n++;
 		}
-		line = next;
 	}
 	if (!k->keys_n)
 		return fail(why, -EINVAL, "Key=%s is empty. dlock keygen FILE makes a key.", path);

@@ -451,7 +451,7 @@ static void files_are_checked(void **state)
 		{ { .key = "open" }, -EPERM, "may be read by everybody" },
 		{ { .key = "none" }, -ENOENT, "Key=none: No such file" },
 		{ { .key = "empty" }, -EINVAL, "Key=empty is empty" },
-		{ { .key = "short" }, -EINVAL, "line 1 is no key of 64 hexadecimal digits" },
+		{ { .key = "short" }, -EINVAL, "line 4 is no key of 64 hexadecimal digits" },
 		{ { .key = "key", .cert = "a" }, -EINVAL, "two ways to do the same" },
 		{ { .cert = "alpha.crt" }, -EINVAL, "CertKey= is missing" },
 		{ { .cert = "alpha.crt", .cert_key = "alpha.key" }, -EINVAL, "CA= is missing" },
@@ -471,7 +471,7 @@ static void files_are_checked(void **state)
 	key_make("key", 'a', 0600);
 	fclose(fopen("empty", "we"));
 	FILE *f = fopen("short", "we");
-	fputs("abc\n", f);
+	fputs("\n# of prod\r\n\nabc\n", f);
 	fclose(f);
 	chmod("empty", 0600);
 	chmod("short", 0600);
