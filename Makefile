@@ -95,6 +95,7 @@ help:
 	@echo 'make demo          installs what is missing, builds, shows what dlock does'
 	@echo 'make demo-cluster  the same of three hosts, one of which loses its network'
 	@echo 'make check         installs what is missing, builds and runs every test (T=pattern: some)'
+	@echo 'make tests, benches, cluster-benches: only builds them'
 	@echo 'make jepsen        a cluster under faults (HOSTS=5, MINUTES=30, NEMESES="split kill …": only these; KEEP=DIR)'
 	@echo 'make sim           many simulated clusters (SEEDS=1000, FIRST=1000); make sim-mutants: its judges judged'
 	@echo 'make model         explores the models of the protocol (docs/model) to their end'

@@ -13,6 +13,8 @@
 
 #include <json-c/json.h>
 
+#include "print.h"
+
 #define QUERY_SOCKET "io.dlock"
 
 const char *client_run_dir(void)
@@ -223,59 +225,60 @@ static int say_broken(int error)
 	return EX_IOERR;
 }
 
+/* What comes from the other end is shown clean. */
+static void say(const char *before, const char *text, const char *after)
+{
+	char *shown = clean(text);
+
+	fprintf(stderr, "dlock: %s%s%s\n", before, shown, after);
+	free(shown);
+}
+
+static const struct refusal {
+	const char *error, *before, *field, *after;      /* field NULL: none is told */
+	int code;
+} refusals[] = {
+	{ "io.dlock.NoSuchName", "nobody on this node has a name '", "name", "' open", EX_NOINPUT },
+	{ "io.dlock.NoSuchSpace", "there is no space '", "space", "' on this node", EX_NOINPUT },
+	{ "io.dlock.PermissionDenied", "you may not see into the space '", "space", "': only who may open it, and root", EX_NOPERM },
+	{ "io.dlock.NoSuchKey", "there is no value '", "key", "'", EX_NOINPUT },
+	{ "io.dlock.StoreFull", "the store has no room for more; remove some values (dlock rm), or enlarge etcd's quota", NULL, "", EX_CANTCREAT },
+	{ "io.dlock.NotInCluster", "this node is alone; there is no cluster to leave, and nobody to take over", NULL, "", EX_UNAVAILABLE },
+	{ "io.dlock.TooManyConnections", "the daemon has too many connections; end some (dlock watch?) or try later", NULL, "", EX_TEMPFAIL },
+	{ "org.varlink.service.PermissionDenied", "that is for root and the user that the daemon runs as", NULL, "", EX_NOPERM },
+	{ "org.varlink.service.InvalidParameter", "that ", "parameter", " cannot be: see NAMES in dlock(1)", EX_DATAERR },
+};
+
+static int say_conflict(struct json_object *parameters)
+{
+	char version[80];
+
+	snprintf(version, sizeof(version), "' has version %lld; nothing was changed", field_number(parameters, "version"));
+	if (field_number(parameters, "version"))
+		say("the value '", field_text(parameters, "key"), version);
+	else
+		say("there is no value '", field_text(parameters, "key"), "'; nothing was changed");
+	return EXIT_CONFLICT;
+}
+
 static int say_error(const char *error, struct json_object *parameters)
 {
-	if (strcmp(error, "io.dlock.NoSuchName") == 0) {
-		fprintf(stderr, "dlock: nobody on this node has a name '%s' open\n", field_text(parameters, "name"));
-		return EX_NOINPUT;
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+		const struct refusal *r = &refusals[i];
+
+		if (strcmp(error, r->error) != 0)
+			continue;
+		say(r->before, r->field ? field_text(parameters, r->field) : "", r->after);
+		return r->code;
 	}
-	if (strcmp(error, "io.dlock.NoSuchSpace") == 0) {
-		fprintf(stderr, "dlock: there is no space '%s' on this node\n", field_text(parameters, "space"));
-		return EX_NOINPUT;
-	}
-	if (strcmp(error, "io.dlock.PermissionDenied") == 0) {
-		fprintf(stderr, "dlock: you may not see into the space '%s': only who may open it, and root\n",
-			field_text(parameters, "space"));
-		return EX_NOPERM;
-	}
-	if (strcmp(error, "io.dlock.NoSuchKey") == 0) {
-		fprintf(stderr, "dlock: there is no value '%s'\n", field_text(parameters, "key"));
-		return EX_NOINPUT;
-	}
-	if (strcmp(error, "io.dlock.VersionConflict") == 0) {
-		if (field_number(parameters, "version"))
-			fprintf(stderr, "dlock: the value '%s' has version %lld; nothing was changed\n", field_text(parameters, "key"),
-				field_number(parameters, "version"));
-		else
-			fprintf(stderr, "dlock: there is no value '%s'; nothing was changed\n", field_text(parameters, "key"));
-		return EXIT_CONFLICT;
-	}
-	if (strcmp(error, "io.dlock.StoreFull") == 0) {
-		fprintf(stderr, "dlock: the store has no room for more; remove some values (dlock rm), or enlarge etcd's quota\n");
-		return EX_CANTCREAT;
-	}
+	if (strcmp(error, "io.dlock.VersionConflict") == 0)
+		return say_conflict(parameters);
 	if (strcmp(error, "io.dlock.StoreUnavailable") == 0) {
-		fprintf(stderr, "dlock: %s%s\n", field_text(parameters, "reason"), field_flag(parameters, "inDoubt") ?
+		say("", field_text(parameters, "reason"), field_flag(parameters, "inDoubt") ?
 			"\nIt may have been written all the same, or may be yet: look with dlock get" : "");
 		return EX_TEMPFAIL;
 	}
-	if (strcmp(error, "io.dlock.NotInCluster") == 0) {
-		fprintf(stderr, "dlock: this node is alone; there is no cluster to leave, and nobody to take over\n");
-		return EX_UNAVAILABLE;
-	}
-	if (strcmp(error, "org.varlink.service.PermissionDenied") == 0) {
-		fprintf(stderr, "dlock: that is for root and the user that the daemon runs as\n");
-		return EX_NOPERM;
-	}
-	if (strcmp(error, "io.dlock.TooManyConnections") == 0) {
-		fprintf(stderr, "dlock: the daemon has too many connections; end some (dlock watch?) or try later\n");
-		return EX_TEMPFAIL;
-	}
-	if (strcmp(error, "org.varlink.service.InvalidParameter") == 0) {
-		fprintf(stderr, "dlock: that %s cannot be: see NAMES in dlock(1)\n", field_text(parameters, "parameter"));
-		return EX_DATAERR;
-	}
-	fprintf(stderr, "dlock: the daemon refuses: %s. Is it of another version? See 'dlock doctor'.\n", error);
+	say("the daemon refuses: ", error, ". Is it of another version? See 'dlock doctor'.");
 	return EX_PROTOCOL;
 }
 
