@@ -154,10 +154,10 @@ class History:
             del held[key]
 
     def spans(self, host):
-        """When there was no processor for who matters to that host, in order, without overlaps."""
+        """When there was no processor for who matters to that host (None: to any), in order, without overlaps."""
         if host not in self.merged:
             spans = self.merged[host] = []
-            for begin, end in sorted((b, e) for b, e, hosts in self.starving if host in hosts):
+            for begin, end in sorted((b, e) for b, e, hosts in self.starving if host is None or host in hosts):
                 if spans and begin <= spans[-1][1]:
                     spans[-1][1] = max(spans[-1][1], end)
                 else:
@@ -295,7 +295,7 @@ class History:
         for call, back in self.waits:
             since = max(call["t"], self.healed)
             until = back["t"] if back else self.ended
-            if until - since > self.bound:
+            if until - since - sum(max(0, min(e, until) - max(b, since)) for b, e in self.spans(None)) > self.bound:
                 self.no(f"waited {(until - since) // 10**6} ms after all was whole, until {back and back['result']}: {call}")
 
     def judge_use(self, needs):

@@ -229,6 +229,18 @@ def _(h):
           *op("i", 2, "y", "post", 4 * SEC), starved(2 * SEC, 3 * SEC, [1])]
 
 
+@excused("a wait that takes too long after all is whole, by as long as somebody had no processor")
+def _(h):
+    find(h, who="j", op="timedwait", ev="return")["t"] = 11 * SEC
+    h += [starved(6 * SEC, 65 * SEC // 10, [1]), starved(8 * SEC, 86 * SEC // 10, [2], "daemon 2")]
+
+
+@bad("a wait that takes longer than that")
+def _(h):
+    find(h, who="j", op="timedwait", ev="return")["t"] = 11 * SEC
+    h += [starved(6 * SEC, 65 * SEC // 10, [1]), starved(6 * SEC, 65 * SEC // 10, [2], "daemon 2"), starved(11 * SEC, 15 * SEC, [1])]
+
+
 @bad("a lock lost while another's daemon had no processor")
 def _(h):
     lost_at(h, 15 * SEC // 10)
