@@ -114,9 +114,23 @@ static int record_find(struct fence_file *f, const char *key, size_t n, uint64_t
 	return 0;
 }
 
+/* A signal that comes meanwhile is the program's affair. */
 static int file_sync(const struct fence_file *f)
 {
-	return fdatasync(f->fd) < 0 ? -errno : 0;
+	while (fdatasync(f->fd) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+static int file_room(const struct fence_file *f, uint64_t size)
+{
+	int r;
+
+	do {
+		r = posix_fallocate(f->fd, 0, (off_t)size);
+	} while (r == EINTR);
+	return -r;
 }
 
 static int file_grow(struct fence_file *f, uint64_t end)
@@ -127,10 +141,8 @@ static int file_grow(struct fence_file *f, uint64_t end)
 		return 0;
 	if (size > FENCE_SIZE_MAX)
 		return -EFBIG;
-	int r = posix_fallocate(f->fd, 0, (off_t)size);
-	if (r)
-		return -r;
-	return size_renew(f);
+	int r = file_room(f, size);
+	return r < 0 ? r : size_renew(f);
 }
 
 static int record_settle(const struct fence_file *f, struct fence_record *rec, uint64_t token)
@@ -326,10 +338,10 @@ static bool file_unfinished(const struct fence_file *f)
 static int file_make(struct fence_file *f, const char *path)
 {
 	struct fence_header *h = header_of(f);
-	int r = posix_fallocate(f->fd, 0, FENCE_RECORDS_AT);
+	int r = file_room(f, FENCE_RECORDS_AT);
 
-	if (r)
-		return -r;
+	if (r < 0)
+		return r;
 	memset(f->map, 0, FENCE_RECORDS_AT);
 	*h = (struct fence_header){ .version = FENCE_VERSION, .buckets = FENCE_BUCKETS, .end = FENCE_RECORDS_AT };
 	if (getrandom(&h->seed, sizeof h->seed, 0) != sizeof h->seed)
