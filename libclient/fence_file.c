@@ -347,13 +347,12 @@ static int file_make(struct fence_file *f, const char *path)
 	if (getrandom(&h->seed, sizeof h->seed, 0) != sizeof h->seed)
 		return -EIO;
 	r = file_sync(f);
+	if (r == 0)
+		r = directory_sync(path);
 	if (r < 0)
 		return r;
 	h->magic = FENCE_MAGIC;
-	r = file_sync(f);
-	if (r < 0)
-		return r;
-	return directory_sync(path);
+	return file_sync(f);
 }
 
 static int file_begin(struct fence_file *f, const char *path)

@@ -137,6 +137,22 @@ int __wrap_posix_fallocate(int fd, off_t at, off_t n)
 	return interrupted() ? EINTR : __real_posix_fallocate(fd, at, n);
 }
 
+static unsigned fsyncs, fsync_fails;     /* of the directory */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	fsyncs++;
+	if (fsync_fails) {
+		fsync_fails--;
+		errno = EIO;
+		return -1;
+	}
+	return __real_fsync(fd);
+}
+
 int __wrap_fdatasync(int fd)
 {
 	power.asked++;
@@ -263,6 +279,23 @@ static void begun(void **state)
 		assert_int_equal(dlock_fence_admit(f, "a", 1), ESTALE);
 		dlock_fence_close(f);
 	}
+}
+
+/* After a power failure it would be gone, and all tokens with it. */
+static void its_name_is_on_the_disk(void **state)
+{
+	(void)state;
+	dlock_fence_t *f;
+
+	fsync_fails = 1;
+	assert_int_equal(dlock_fence_open(&f, in_dir("name")), EIO);
+	fsyncs = 0;
+	assert_int_equal(dlock_fence_open(&f, in_dir("name")), 0);
+	assert_int_equal(fsyncs, 1);
+	dlock_fence_close(f);
+	assert_int_equal(dlock_fence_open(&f, in_dir("name")), 0);
+	assert_int_equal(fsyncs, 1);
+	dlock_fence_close(f);
 }
 
 /* tmpfs of older kernels gives up allocating for any signal, and others may do so as well. */
@@ -506,6 +539,7 @@ int main(void)
 		{ "the disk is waited for once for each new token, and not for one that is known", disk_is_waited_for_once_a_token, NULL, NULL, NULL },
 		{ "what cannot be is an error, and so is a file that is something else", nonsense, NULL, NULL, NULL },
 		{ "a file that was begun and not finished is made", begun, NULL, NULL, NULL },
+		{ "the file is of use only once its name is on the disk", its_name_is_on_the_disk, NULL, NULL, NULL },
 		{ "a signal that comes meanwhile is no error", signals_come, NULL, NULL, NULL },
 		{ "one that begins with zeros, and is not ours, is left as it is", begins_with_zeros, NULL, NULL, NULL },
 		{ "a power failure at any moment, or a disk that fails, forgets nothing that was admitted", power_failures, NULL, NULL, NULL },
