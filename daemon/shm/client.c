@@ -334,9 +334,9 @@ static int client_area(struct client *c, struct space *s)
 	if (r < 0)
 		return r == -EEXIST ? 0 : r;
 	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, SEG_AREA_SIZE);
-	if (fallocate(s->fd, 0, at, SEG_AREA_SIZE) == 0)
+	r = files_room(s->fd, at, SEG_AREA_SIZE);
+	if (r == 0)
 		return 0;
-	r = -errno;
 	c->n_spaces--;
 	s->n_clients--;
 	return r;

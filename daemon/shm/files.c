@@ -51,6 +51,15 @@ int files_random(void *p, size_t n)
 	return getrandom(p, n, 0) == (ssize_t)n ? 0 : -EIO;
 }
 
+/* tmpfs of older kernels gives up for any signal: who is stopped in the midst of it, and goes on, finds EINTR. */
+int files_room(int fd, off_t at, off_t n)
+{
+	while (fallocate(fd, 0, at, n) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
 int files_fifo(int dirfd, const char *name)
 {
 	struct stat st;

@@ -11,6 +11,9 @@ int files_dir(int dirfd, const char *name, mode_t mode);
 int files_empty(int dirfd, const char *name);            /* removes the regular files and FIFOs in it; a missing one is empty */
 int files_random(void *p, size_t n);
 
+/* The memory for that part of a file, so that it is there when it is touched. -ENOSPC. */
+int files_room(int fd, off_t at, off_t n);
+
 /* A FIFO open for reading and writing, made where it is missing. */
 int files_fifo(int dirfd, const char *name);
 

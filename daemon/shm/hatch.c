@@ -34,8 +34,9 @@ int hatches_begin(struct space *s)
 
 	if (r < 0)
 		return r;
-	if (fallocate(s->fd, 0, (off_t)SEG_HATCH1_OFF, SEG_HATCH1_SIZE) < 0)
-		return -errno;
+	r = files_room(s->fd, (off_t)SEG_HATCH1_OFF, SEG_HATCH1_SIZE);
+	if (r < 0)
+		return r;
 	word_store(seg_era(s->base), era | 1);
 	__atomic_store_n(seg_belled(s->base), 0, __ATOMIC_SEQ_CST);
 	awake_set(s, SEG_ASLEEP);

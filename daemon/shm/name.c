@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files.h"
 #include "object.h"
 #include "sight.h"
 #include "word.h"
@@ -133,18 +134,17 @@ uint32_t name_find(const struct space *s, enum kind kind, const char *text, size
 static int name_memory(struct space *s, uint32_t slot)
 {
 	off_t chunk = (off_t)(SEG_SLOT_OFF + (uint64_t)(slot / SEG_CHUNK_SLOTS) * SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
+	int r;
 
 	if (s->names.chunk_n[slot / s->names.chunk] > 1)
 		return 0;
-	if (fallocate(s->fd, 0, chunk, SEG_CHUNK_SLOTS * sizeof(struct seg_slot)) < 0)
-		return -errno;
-	for (int which = 0; which < SEG_BITS; which++) {
+	r = files_room(s->fd, chunk, SEG_CHUNK_SLOTS * sizeof(struct seg_slot));
+	for (int which = 0; which < SEG_BITS && r == 0; which++) {
 		off_t word = (off_t)((char *)&seg_level1(s->base, which)[slot / 64] - (char *)s->base);
 
-		if (fallocate(s->fd, 0, word & ~(off_t)4095, 4096) < 0)
-			return -errno;
+		r = files_room(s->fd, word & ~(off_t)4095, 4096);
 	}
-	return 0;
+	return r;
 }
 
 static void name_memory_back(struct space *s, uint32_t slot)

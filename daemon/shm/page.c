@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../fault.h"
+#include "files.h"
 
 /* No space can be called so: their names have no dots. */
 #define FILE_NAME "node.page"
@@ -51,7 +52,9 @@ static int page_make(struct page *p, int dirfd, uint64_t session)
 
 	if (fd < 0)
 		return -errno;
-	r = fallocate(fd, 0, 0, NODE_PAGE_SIZE) < 0 ? -errno : page_map(p, fd);
+	r = files_room(fd, 0, NODE_PAGE_SIZE);
+	if (r == 0)
+		r = page_map(p, fd);
 	close(fd);
 	if (r < 0)
 		return r;

@@ -51,12 +51,13 @@ int readers_begin(struct space *s)
 static int line_memory(struct space *s, uint32_t line)
 {
 	uint32_t end = (line / SEG_CHUNK_LINES + 1) * SEG_CHUNK_LINES, size = SEG_LINE_CELLS * sizeof(uint64_t);
+	int r;
 
 	if (end <= s->lines_used)
 		return 0;
-	if (fallocate(s->fd, 0, (off_t)(SEG_LINE_OFF + (uint64_t)s->lines_used * size),
-		      (off_t)(end - s->lines_used) * size) < 0)
-		return -errno;
+	r = files_room(s->fd, (off_t)(SEG_LINE_OFF + (uint64_t)s->lines_used * size), (off_t)(end - s->lines_used) * size);
+	if (r < 0)
+		return r;
 	s->lines_used = end;
 	word_store(seg_lines_used(s->base), end);
 	return 0;

@@ -62,9 +62,11 @@ static int segment_make(struct space *s)
 	if (unlinkat(s->shm->dirfd, s->name, 0) < 0 && errno != ENOENT)
 		return -errno;
 	s->fd = openat(s->shm->dirfd, s->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (s->fd < 0 || ftruncate(s->fd, (off_t)SEG_FILE_SIZE) < 0 || fallocate(s->fd, 0, 0, SEG_BITS1_OFF) < 0)
+	if (s->fd < 0 || ftruncate(s->fd, (off_t)SEG_FILE_SIZE) < 0)
 		return -errno;
-	r = segment_map(s);
+	r = files_room(s->fd, 0, SEG_BITS1_OFF);
+	if (r == 0)
+		r = segment_map(s);
 	if (r < 0)
 		return r;
 	memcpy(s->base, &h, sizeof h);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../fault.h"
+#include "files.h"
 
 #define TABLE_MAGIC UINT64_C(0x31454c4241544c44)        /* "DLTABLE1" */
 #define TABLE_HEAD 4096
@@ -48,10 +49,11 @@ static int table_make(struct table *t, int dirfd, const char *name, uint64_t ses
 	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
 		return -errno;
 	t->fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (t->fd < 0 || fstat(t->fd, &st) < 0 || ftruncate(t->fd, (off_t)table_size(t)) < 0 ||
-	    fallocate(t->fd, 0, 0, TABLE_HEAD) < 0)
+	if (t->fd < 0 || fstat(t->fd, &st) < 0 || ftruncate(t->fd, (off_t)table_size(t)) < 0)
 		return -errno;
-	r = table_map(t);
+	r = files_room(t->fd, 0, TABLE_HEAD);
+	if (r == 0)
+		r = table_map(t);
 	if (r < 0)
 		return r;
 	*table_head(t) = (struct table_head){ 0, session, st.st_ino, t->record, t->max };
@@ -145,7 +147,7 @@ static int chunk_allocate(const struct table *t, uint32_t chunk)
 {
 	off_t at = table_off(t, chunk * t->chunk), end = table_off(t, (chunk + 1) * t->chunk);
 
-	return fallocate(t->fd, 0, at, end - at) < 0 ? -errno : 0;
+	return files_room(t->fd, at, end - at);
 }
 
 static bool chunk_is_empty(const struct table *t, uint32_t chunk)

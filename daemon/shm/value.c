@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "files.h"
 #include "shm.h"
 #include "word.h"
 
@@ -40,12 +41,14 @@ static void page_punch(const struct space *s, uint32_t slot)
 int value_page_open(struct space *s, uint32_t slot)
 {
 	struct ledger_name *n = name_at(s, slot);
+	int r;
 
 	if (n->paged)
 		return 0;
 	page_punch(s, slot);
-	if (fallocate(s->fd, 0, page_at(slot), SEG_VALUE_SIZE) < 0)
-		return -errno;
+	r = files_room(s->fd, page_at(slot), SEG_VALUE_SIZE);
+	if (r < 0)
+		return r;
 	FAULT_AROUND(n->paged = 1);
 	return 0;
 }

@@ -7,6 +7,41 @@
 
 #include "shm_rig.h"
 
+/* Whoever allocates is stopped each other time, and goes on. */
+static bool stopped, every_other;
+
+int __real_fallocate(int fd, int mode, off_t at, off_t n);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t n);
+
+int __wrap_fallocate(int fd, int mode, off_t at, off_t n)
+{
+	if (stopped && (every_other = !every_other)) {
+		errno = EINTR;
+		return -1;
+	}
+	return __real_fallocate(fd, mode, at, n);
+}
+
+static void stopped_while_allocating(void **state)
+{
+	struct rig_client c;
+	uint32_t slot, line;
+	struct space *s;
+	struct rig r;
+
+	(void)state;
+	stopped = true;
+	rig_open(&r);
+	s = rig_space(&r, "x");
+	c = rig_client(&r);
+	slot = rig_name(&r, &c, s, "n");
+	assert_int_equal(value_page_open(s, slot), 0);
+	assert_int_equal(reader_line(c.c, s, &line), 0);
+	stopped = false;
+	rig_client_end(&r, &c);
+	rig_done(&r);
+}
+
 static bool may(struct space *s, uid_t uid, gid_t gid, gid_t also)
 {
 	return space_may(s, uid, gid, &also, also ? 1 : 0);
@@ -762,6 +797,7 @@ int main(void)
 		STORY(on_demand, "a space on demand belongs to who asked for it first"),
 		STORY(odd_names, "no name of a space gets in the way of the daemon's own files"),
 		STORY(names_of_all_lengths, "names of one to 255 bytes are kept, found, and found after a restart"),
+		STORY(stopped_while_allocating, "a daemon that is stopped while it allocates, and goes on, has what it wanted"),
 		STORY(many_names, "twenty thousand names come and go, and their memory with them"),
 		STORY(slot_again, "a slot that is used again starts closed, whatever was scribbled there"),
 		STORY(close_races_the_answer, "a name that is closed while the core is asked is given back with the answer"),
