@@ -239,6 +239,8 @@ static int event_take(struct core *c, const struct core_event *ev, struct step *
 		return r < 0 ? r : member_observe(&c->member, ev, s);
 	case CORE_EV_PROCLAIM:
 		return proclaimed(c, ev, s);
+	case CORE_EV_ENQUIRE:
+		return member_enquire(&c->member, ev, s);
 	case CORE_EV_STORE:
 		return store_answer(c, ev, s);
 	case CORE_EV_LINK_UP:

@@ -39,6 +39,7 @@
 #define CORE_WEIGHT_ALL UINT32_MAX
 #define CORE_LIMIT_MAX 0x7fffffffu
 #define CORE_DELAY_MAX 60000     /* ms */
+#define CORE_PARTIES_MAX 64      /* nodes that an ACCOUNT names */
 #define CORE_REFS (1u << 26)     /* refs are below this */
 #define CORE_REF_NONE UINT32_MAX
 
@@ -108,6 +109,7 @@ struct core_record {
 	X(RESIZE)         /* of a semaphore that is held or waited for: another limit, for all */ \
 	X(PROCLAIM)       /* of a lock that is held exclusively: who leads, or that nobody does */ \
 	X(OBSERVE)        /* somebody on this node wants to know who leads; or nobody any more */ \
+	X(ENQUIRE)        /* who has that name, and who waits for it, in the whole cluster? ACCOUNT is the answer, unless it gets lost */ \
 	X(LINK_UP)        /* a connection to that session, with a number above all its earlier ones */ \
 	X(LINK_DOWN)      /* that connection is no more */                                      \
 	X(RECV)           /* a frame */                                                         \
@@ -244,6 +246,11 @@ struct core_event {
 			uint32_t limit;          /* 1 .. CORE_LIMIT_MAX */
 		} resize;
 		struct {
+			uint64_t number;         /* comes back with the answer */
+			const void *key;         /* need not be open here */
+			uint16_t key_len;
+		} enquire;
+		struct {
 			core_ref_t ref;          /* the caller's number, of a kind of its own; comes back in the actions */
 			const void *key;         /* copied */
 			uint16_t key_len;
@@ -306,6 +313,7 @@ struct core_event {
 	X(OBSERVED)       /* somewhere it is observed who leads: PROCLAIM who does now, and each change from now on */ \
 	X(NEWS)           /* who leads: `value`, whose token is the term; NONE: nobody does. (token, count) only rises; after LAPSED the last may come again */ \
 	X(CHANGED)        /* write down that the node holds `weight` of it now */              \
+	X(ACCOUNT)        /* the answer to that ENQUIRE */                                     \
 	X(DRAINED)        /* this node masters nothing */                                      \
 	X(LEFT)           /* the session has ended, and there will be no other: stop. error: it could not be ended, and will expire */ \
 	X(LEDGER_GRANT)   /* write down that the node owns this range of the name */           \
@@ -325,6 +333,12 @@ enum core_action_kind {
 #define X(name) CORE_ACT_##name,
 	CORE_ACTIONS(X)
 #undef X
+};
+
+/* What the master of a name knows of one node: it has `held` of it, and wants `wanted` in total; 0: waits for nothing. */
+struct core_party {
+	uint64_t session;
+	uint32_t held, wanted;
 };
 
 struct core_action {
@@ -378,6 +392,14 @@ struct core_action {
 			uint64_t via;            /* RELAYED */
 			core_nsec_t deadline;    /* as of an adopted session's last, before the first beat: 0 */
 		} session;
+		struct {
+			uint64_t number;
+			uint32_t held;           /* of it in all, what is lost and counts as held yet included; CORE_WEIGHT_ALL: all, or more than fits */
+			uint32_t limit;          /* that there is now; CORE_WEIGHT_ALL: a lock; 0: nobody has it open */
+			uint32_t all;            /* so many nodes hold or wait, of which these are the first n: */
+			unsigned n;
+			const struct core_party *parties; /* holders, then who only waits, in the order in which they will be served; until the next step */
+		} account;
 		struct {
 			core_nsec_t when;
 		} timer;
@@ -445,6 +467,7 @@ void core_free(struct core *c);
  *                    being released. A grant is never said twice: the range may be in use already
  *   -EEXIST          CLAIM, ADOPT: the key is open by another ref
  *   -EBUSY           CLAIM: the key is being released by another ref; claim again when that is FORGOTTEN
+ *   -EAGAIN          ENQUIRE: no master is known, or it is not reached now
  *   -ESHUTDOWN       CLAIM, ARRIVE, RESET, and CHANGE that wants something, after LEAVE
  *   -ENOTRECOVERABLE after CORE_ACT_FATAL, always
  *

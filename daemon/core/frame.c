@@ -7,7 +7,7 @@
 
 enum {
 	NUMBER = 1, STAMP = 2, SEEN = 4, USED = 8, RANGE = 16, HELD = 32, WANTED = 64, LIMIT = 128, ERROR = 256, VALUE = 512, KEY = 1024,
-	PRESENT = 2048, RESIZE = 4096, NEWS = 8192, DELAY = 16384, HEIR = 32768,
+	PRESENT = 2048, RESIZE = 4096, NEWS = 8192, DELAY = 16384, HEIR = 32768, PARTIES = 65536,
 };
 
 #define STATEMENT (NUMBER | STAMP | SEEN | USED | RANGE | HELD | WANTED | LIMIT | KEY)
@@ -17,8 +17,9 @@ enum {
 
 /* Whoever tells who leads holds it, and whoever has handed it on does not: no statement has both. */
 _Static_assert(FRAME_MAX >= FRAME_HEAD + 6 * 8 + 3 * 4 + 16 + 20 + 14 + 2 + CORE_VALUE_MAX + CORE_KEY_MAX, "the longest statement");
+_Static_assert(FRAME_MAX >= FRAME_HEAD + 8 + 3 * 4 + 2 + CORE_PARTIES_MAX * MSG_PARTY + CORE_KEY_MAX, "the longest account");
 
-static const uint16_t fields_of[] = {
+static const uint32_t fields_of[] = {
 	[MSG_SYNC] = STATEMENT,
 	[MSG_CLAIM] = STATEMENT,
 	[MSG_GRANT] = NUMBER | STAMP | RANGE | HELD | KEY,
@@ -44,6 +45,8 @@ static const uint16_t fields_of[] = {
 	[MSG_OBSERVED] = NUMBER | SEEN | KEY,
 	[MSG_PLACE] = NUMBER,
 	[MSG_PASS] = NUMBER | USED | RANGE | KEY,
+	[MSG_ENQUIRE] = NUMBER | KEY,
+	[MSG_ACCOUNT] = NUMBER | HELD | WANTED | LIMIT | PARTIES | KEY,
 };
 
 static const uint16_t flags_of[] = {
@@ -68,6 +71,8 @@ static const uint16_t flags_of[] = {
 	[MSG_KEEP] = MSG_FLAG_OFF,
 	[MSG_PLACE] = 0,
 	[MSG_PASS] = MSG_FLAG_LOST | VALUE_FLAGS,
+	[MSG_ENQUIRE] = 0,
+	[MSG_ACCOUNT] = 0,
 };
 
 /* The bits are others' in other kinds. */
@@ -98,11 +103,11 @@ static uint16_t shared_fields(enum msg_kind kind, uint16_t flags)
 }
 
 /* The beginning and the end of a sync are of no name. Whoever speaks of limits says what the name was opened with. */
-static uint16_t fields(enum msg_kind kind, uint16_t flags)
+static uint32_t fields(enum msg_kind kind, uint16_t flags)
 {
 	if (kind == MSG_SYNC && flags & (MSG_FLAG_FIRST | MSG_FLAG_LAST))
 		return 0;
-	return (uint16_t)(fields_of[kind] | heir_fields(kind, flags) | shared_fields(kind, flags) | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
+	return fields_of[kind] | (uint32_t)(heir_fields(kind, flags) | shared_fields(kind, flags) | (flags & MSG_FLAG_VALUE ? VALUE : 0) | (flags & MSG_FLAG_LIMIT ? LIMIT | PRESENT : 0) |
 			  (flags & MSG_FLAG_RESIZE ? LIMIT | RESIZE : 0) | (tells_news(kind) && flags & MSG_FLAG_NEWS ? NEWS : 0) |
 			  (tells_delay(kind) && flags & MSG_FLAG_DELAY ? DELAY : 0));
 }
@@ -142,7 +147,7 @@ static uint16_t flags_say(const struct msg *m)
 	return (uint16_t)flags;
 }
 
-static void numbers_put(struct cursor *c, const struct msg *m, uint16_t has)
+static void numbers_put(struct cursor *c, const struct msg *m, uint32_t has)
 {
 	if (has & NUMBER)
 		put(c, 8, m->number);
@@ -194,15 +199,29 @@ static void value_put(struct cursor *c, const struct core_value *v)
 	c->p += v->len;
 }
 
+static void parties_put(struct cursor *c, const struct msg *m)
+{
+	size_t size = m->parties * (size_t)MSG_PARTY;
+
+	core_assert(m->parties <= CORE_PARTIES_MAX);
+	put(c, 2, m->parties);
+	if (size)
+		memcpy(c->p, m->party, size);
+	c->p += size;
+}
+
 uint32_t frame_encode(const struct frame *f, uint8_t ret[FRAME_MAX])
 {
 	const struct msg *m = &f->msg;
-	uint16_t flags = flags_say(m), has = fields(m->kind, flags);
+	uint16_t flags = flags_say(m);
+	uint32_t has = fields(m->kind, flags);
 	struct cursor c = { .p = ret + FRAME_HEAD };
 
 	numbers_put(&c, m, has);
 	if (has & VALUE)
 		value_put(&c, &m->value);
+	if (has & PARTIES)
+		parties_put(&c, m);
 	if (has & KEY) {
 		core_assert(m->key_len && m->key_len <= CORE_KEY_MAX);
 		memcpy(c.p, m->key, m->key_len);
@@ -299,7 +318,20 @@ static bool value_sensible(const struct core_value *v)
 	       token_counter(v->token);
 }
 
-static bool sensible(const struct msg *m, uint16_t has)
+/* Each of them has some of it, or wants some. */
+static bool parties_sensible(const struct msg *m)
+{
+	const uint8_t *p = m->party;
+
+	if (m->parties > CORE_PARTIES_MAX || m->wanted < m->parties)
+		return false;
+	for (unsigned i = 0; i < m->parties; i++, p += MSG_PARTY)
+		if (!le_load(p, 8) || !(le_load(p + 8, 4) | le_load(p + 12, 4)))
+			return false;
+	return true;
+}
+
+static bool sensible(const struct msg *m, uint32_t has)
 {
 	if (!m->from.session || !m->from.incarnation || !m->epoch || m->epoch > EPOCH_MAX || m->shard >= CORE_SHARDS)
 		return false;
@@ -331,7 +363,7 @@ static bool sensible(const struct msg *m, uint16_t has)
 		return false;
 	if (has & VALUE && !value_sensible(&m->value))
 		return false;
-	if (!barrier_sensible(m))
+	if (!barrier_sensible(m) || (has & PARTIES && !parties_sensible(m)))
 		return false;
 	if ((has & STATEMENT) == STATEMENT) {
 		uint32_t limit = m->limit ? m->limit : MSG_WEIGHT_ALL;
@@ -343,7 +375,7 @@ static bool sensible(const struct msg *m, uint16_t has)
 	return true;
 }
 
-static void numbers_get(struct cursor *c, struct msg *m, uint16_t has)
+static void numbers_get(struct cursor *c, struct msg *m, uint32_t has)
 {
 	if (has & NUMBER)
 		m->number = get(c, 8);
@@ -396,6 +428,16 @@ static void value_get(struct cursor *c, struct core_value *v)
 	c->from += c->bad ? 0 : v->len;
 }
 
+static void parties_get(struct cursor *c, struct msg *m)
+{
+	m->parties = (uint16_t)get(c, 2);
+	size_t size = m->parties * (size_t)MSG_PARTY;
+
+	c->bad |= (size_t)(c->end - c->from) < size;
+	m->party = c->from;
+	c->from += c->bad ? 0 : size;
+}
+
 int frame_decode(const void *bytes, size_t n, struct frame *ret)
 {
 	const uint8_t *p = bytes;
@@ -422,12 +464,14 @@ int frame_decode(const void *bytes, size_t n, struct frame *ret)
 	m->epoch = (uint32_t)get(&c, 4);
 	f.conn = get(&c, 8);
 
-	uint16_t has = fields(m->kind, m->flags);
+	uint32_t has = fields(m->kind, m->flags);
 	numbers_get(&c, m, has);
 	if (m->flags & MSG_FLAG_VALUE_LOST)
 		m->value.state = CORE_VALUE_LOST;
 	if (has & VALUE)
 		value_get(&c, &m->value);
+	if (has & PARTIES)
+		parties_get(&c, m);
 	if (c.bad)
 		return -CORE_EBADMSG;
 	if (has & KEY) {

@@ -9,7 +9,7 @@
  *   u64 first and count of the range, u32 held, wanted, limit, i32 error; with flag LIMIT u64 stamp, u32 present
  *   limit; with flag RESIZE u32 the wanted one; with flag NEWS u64 term, u32 count; with flag DELAY u16 milliseconds; with flag PASS or
  *   OFF, where they are of an heir, u64 its session, u32 its incarnation, u64 a number of it; with flag VALUE the value:
- *   u64 token, u32 count, u16 length, bytes; then the key to the end
+ *   u64 token, u32 count, u16 length, bytes; of an ACCOUNT u16 n, n times u64 session, u32 held, u32 wanted; then the key to the end
  *
  * Nothing else is a frame: only what states a claim, or revokes one, has a priority, the length is exactly that of the kind and its key, what has a range has
  * a possible one or none, a key has 1 to CORE_KEY_MAX bytes and lies in the shard that is named, errors are

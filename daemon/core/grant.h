@@ -145,6 +145,9 @@ void pass_heard(struct master *m, name_t n, struct master_name *r, const struct 
 void pass_remember(struct master *m, struct master_name *r, const struct msg *msg);
 void pass_settle(struct master *m, unsigned shard, struct master_name *r);
 
+/* master_account.c */
+void account_say(struct master *m, const struct msg *msg, struct step *s);
+
 /*
  * mourn.c
  * mourn: so much was lost, and counts as held for the name's delay. mourn_frozen: what the claims of a name hold is in doubt from now on;

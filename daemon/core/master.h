@@ -211,6 +211,7 @@ struct master {
 	uint32_t telling_epoch[CORE_SHARDS];
 	struct msg_peer telling_to[CORE_SHARDS];
 	unsigned ended;                  /* peers whose claims are still to be dropped */
+	uint8_t account[CORE_PARTIES_MAX * MSG_PARTY];  /* of the one that is being told */
 	struct master_shard shard[CORE_SHARDS];
 };
 

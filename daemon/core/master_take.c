@@ -573,6 +573,10 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	    !((m->opening | m->open | m->raise) & bit))
 		return;
 
+	if (msg->kind == MSG_ENQUIRE) {          /* of a name that this node's member need not have */
+		account_say(m, msg, s);
+		return;
+	}
 	/* The member of this node has the name, so it is in the table; for another's the caller has put it there. */
 	name_t n = msg->key_len ? names_find(m->names, msg->key, msg->key_len) : 0;
 	unsigned peer = peers_index(m->peers, p);
@@ -628,6 +632,8 @@ void master_receive(struct master *m, const struct msg *msg, struct step *s)
 	case MSG_PAST:
 	case MSG_PLACE:
 	case MSG_PASS:
+	case MSG_ENQUIRE:
+	case MSG_ACCOUNT:
 		(void)NEVER(true);
 		return;
 	}

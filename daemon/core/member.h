@@ -115,6 +115,7 @@ struct member {
 	uint64_t grants, refills, releases, absurd;
 	uint32_t epoch[CORE_SHARDS];
 	struct msg_peer master[CORE_SHARDS];
+	struct core_party account[CORE_PARTIES_MAX];    /* the last one told */
 };
 
 void member_init(struct member *m, const struct core_memory *mem, struct names *names, struct peers *peers, struct values *values);
@@ -134,6 +135,7 @@ int member_observe(struct member *m, const struct core_event *ev, struct step *s
 int member_proclaim(struct member *m, const struct core_event *ev, uint32_t value, struct step *s);
 int member_keep(struct member *m, core_ref_t ref, struct step *s);
 int member_resize(struct member *m, const struct core_event *ev, struct step *s);
+int member_enquire(struct member *m, const struct core_event *ev, struct step *s);
 
 /* The map says that `master` has the shard in this epoch, later than the last. */
 void member_reign(struct member *m, unsigned shard, struct msg_peer master, uint32_t epoch);

@@ -147,6 +147,11 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 		return;
 	}
 
+	if (msg->kind == MSG_ACCOUNT) {
+		account_receive(m, msg, s);
+		return;
+	}
+
 	name_t n = names_find(m->names, msg->key, msg->key_len);
 	core_ref_t ref = n ? names_at(m->names, n)->ref : CORE_REF_NONE;
 	struct lease *l = ref == CORE_REF_NONE ? NULL : lease_at(m, ref);
@@ -198,6 +203,8 @@ void member_receive(struct member *m, const struct msg *msg, struct step *s)
 	case MSG_LIMIT:
 	case MSG_NEWS:
 	case MSG_OBSERVED:
+	case MSG_ENQUIRE:
+	case MSG_ACCOUNT:
 	case MSG_OBSERVE:
 	case MSG_KEEP:
 	case MSG_PLACE:

@@ -53,6 +53,9 @@ void limit_say(const struct member *m, const struct lease *l, struct msg *msg);
 void limit_known(struct member *m, struct lease *l, uint32_t present, uint64_t stamp);
 void limit_receive(struct member *m, core_ref_t ref, struct lease *l, const struct msg *msg, struct step *s);
 
+/* member_account.c */
+void account_receive(struct member *m, const struct msg *msg, struct step *s);
+
 void keep_say(const struct member *m, const struct lease *l, struct msg *msg, struct step *s);
 
 /*

@@ -36,6 +36,8 @@
  *   HANDOVER  master -> master   I reigned until now, in the epoch `number`, and knew all (flag CLEAN). Shares and permits may be
  *                                lost that are not marked, and count for `used` ns (flag SHARED)
  *   PLACE     master -> coordinator   the session `number` makes most of the shard's claims; 0: it need not stay here
+ *   ENQUIRE   member -> master   who has this name, and who waits for it? Somebody here asks, under `number`
+ *   ACCOUNT   master -> member   to ENQUIRE `number`: so much of `limit` is held, `wanted` nodes hold or wait, the first of which are these `parties`
  *   MARK      master -> master   of one name: the session `number` held it alone; LOST: a holder was
  *                                lost, and is not to be followed for `used` ns; and its value. `delay` is the holder's. Flag SHARED: the
  *                                session held `held` of it; or, `number` 0, so much was lost, and is taken for `used` ns (mourn.c)
@@ -61,7 +63,7 @@
 	X(GO, BARRIER_MEMBER) X(ASK, BARRIER_MASTER) X(ANSWER, BARRIER_MEMBER)                 \
 	X(PAST, BARRIER_MASTER)                                                                \
 	X(OBSERVE, MASTER) X(NEWS, MEMBER) X(OBSERVED, MEMBER) X(KEEP, MASTER)                 \
-	X(PLACE, COORDINATOR) X(PASS, MEMBER)
+	X(PLACE, COORDINATOR) X(PASS, MEMBER) X(ENQUIRE, MASTER) X(ACCOUNT, MEMBER)
 
 enum msg_kind {
 #define X(name, to) MSG_##name,
@@ -116,6 +118,8 @@ enum msg_flag {
 #undef X
 };
 
+#define MSG_PARTY 16
+
 struct msg_peer {
 	uint64_t session;
 	uint32_t incarnation;
@@ -149,6 +153,8 @@ struct msg {
 	int error;
 	struct core_value value;
 	uint32_t kept;                   /* the value's handle on this node; 0: none, or not yet */
+	uint16_t parties;                /* ACCOUNT: so many ... */
+	const void *party;               /* ... as MSG_PARTY bytes each: u64 session, u32 held, u32 wanted */
 };
 
 /* One event leads to a handful of messages within the node; the rest is work for later. */

@@ -62,7 +62,7 @@ static bool claims(enum msg_kind kind)
 static void forge(struct frame *f, char key[40], unsigned to)
 {
 	static uint8_t value[CORE_VALUE_MAX];
-	enum msg_kind kind = (enum msg_kind)(chance() % (MSG_PASS + 1));
+	enum msg_kind kind = (enum msg_kind)(chance() % (MSG_ACCOUNT + 1));
 	bool own = chance() % 4 != 0;
 	int n = snprintf(key, 40, "default/%s", !claims(kind) || !own ? "count" : "");
 

@@ -283,6 +283,9 @@ static void act(struct sim *s, struct node *n, const struct core_action *a)
 		n->timer = sim_after(s, at - s->now, timer, n, 0, 0)->number;
 		return;
 	}
+	case CORE_ACT_ACCOUNT:
+		sim_no(s, "node %u: nobody has enquired", n->id);
+		return;
 	case CORE_ACT_FATAL:
 		sim_no(s, "node %u: %s", n->id, a->node.why);
 		return;

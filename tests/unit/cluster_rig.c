@@ -360,6 +360,10 @@ static void act(struct crig *r, unsigned node, const struct core_action *a)
 	case CORE_ACT_REVOKE:
 		n->revoked[a->name.ref] = a->name.weight;
 		break;
+	case CORE_ACT_ACCOUNT:
+		n->account = *a;
+		memcpy(n->party, a->account.parties, a->account.n * sizeof *n->party);
+		break;
 	case CORE_ACT_FATAL:
 		fail_msg("node %u: %s", node, a->node.why);
 		break;

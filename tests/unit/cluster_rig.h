@@ -40,6 +40,8 @@ struct crig_node {
 	uint64_t token[CRIG_REFS];       /* the first of its last grant ... */
 	char found[CRIG_REFS][8];         /* ... and the value that came with it; "?": lost */
 	int refused[CRIG_REFS];
+	struct core_action account;      /* the last one, if its kind is ACCOUNT ... */
+	struct core_party party[CORE_PARTIES_MAX];      /* ... and who was in it */
 	uint32_t revoked[CRIG_REFS];     /* CORE_WEIGHT_ALL: not; else what may be kept */
 };
 

@@ -150,6 +150,7 @@ static void trace_event(struct rig *r, const struct core_event *ev)
 	case CORE_EV_OBSERVE:
 		trace(r, " %u", ev->observe.ref);
 		break;
+	case CORE_EV_ENQUIRE:
 	case CORE_EV_LINK_UP:
 	case CORE_EV_LINK_DOWN:
 	case CORE_EV_RECV:
@@ -227,6 +228,7 @@ static void trace_action(struct rig *r, const struct core_action *a)
 	case CORE_ACT_SESSION:
 	case CORE_ACT_DRAINED:
 	case CORE_ACT_LEFT:
+	case CORE_ACT_ACCOUNT:
 		fail_msg("a node that is alone does not %s", core_action_name(a->kind));
 		break;
 	case CORE_ACT_REVOKE:

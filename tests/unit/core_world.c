@@ -291,6 +291,7 @@ static void do_action(struct world *w, const struct core_action *a)
 	case CORE_ACT_NEWS:
 	case CORE_ACT_DRAINED:
 	case CORE_ACT_LEFT:
+	case CORE_ACT_ACCOUNT:
 	case CORE_ACT_RELAYED:
 	case CORE_ACT_COMPLAINT:
 	case CORE_ACT_ENDED:

@@ -92,10 +92,10 @@ static void there_and_back(void **state)
 		[MSG_HANDOVER] = 40, [MSG_LIMIT] = 56 + 9,
 		[MSG_ARRIVE] = 76 + 9, [MSG_ENROL] = 52 + 9, [MSG_ANNOUNCE] = 56 + 9, [MSG_GO] = 40 + 9, [MSG_ASK] = 48 + 9,
 		[MSG_ANSWER] = 60 + 9, [MSG_PAST] = 48 + 9, [MSG_OBSERVE] = 32 + 9, [MSG_NEWS] = 44 + 9,
-		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9, [MSG_PLACE] = 40, [MSG_PASS] = 64 + 9,
+		[MSG_OBSERVED] = 48 + 9, [MSG_KEEP] = 48 + 9, [MSG_PLACE] = 40, [MSG_PASS] = 64 + 9, [MSG_ENQUIRE] = 40 + 9, [MSG_ACCOUNT] = 54 + 9,
 	};
 
-	for (unsigned kind = 0; kind <= MSG_PASS; kind++) {
+	for (unsigned kind = 0; kind <= MSG_ACCOUNT; kind++) {
 		struct frame f = kind == MSG_LIMIT ? permits(MSG_LIMIT) : frame_of((enum msg_kind)kind);
 
 		f.msg.flags |= kind == MSG_NEWS ? MSG_FLAG_NEWS : 0;
@@ -132,6 +132,33 @@ static void refused(const struct frame *f, int error)
 	struct frame g;
 
 	assert_int_equal(frame_decode(bytes, frame_encode(f, bytes), &g), error);
+}
+
+static void with_parties(void **state)
+{
+	static uint8_t parties[CORE_PARTIES_MAX * MSG_PARTY];
+	static char key[CORE_KEY_MAX];
+	struct frame f = frame_of(MSG_ACCOUNT);
+
+	(void)state;
+	memset(parties, 1, sizeof parties);
+	f.msg.party = parties;
+	for (unsigned i = 0; i <= CORE_PARTIES_MAX; i += CORE_PARTIES_MAX / 4) {
+		f.msg.parties = (uint16_t)i;
+		both_ways(&f, 54 + i * MSG_PARTY + 9);
+	}
+	f.msg.wanted = CORE_PARTIES_MAX - 1, refused(&f, -EBADMSG);      /* fewer in all than it names */
+	f.msg.wanted = CORE_PARTIES_MAX;
+	memset(parties + sizeof parties - 8, 0, 8);
+	refused(&f, -EBADMSG);           /* one who neither has any of it nor waits for some */
+	memset(parties + sizeof parties - 8, 1, 8);
+	memset(parties, 0, 8), refused(&f, -EBADMSG);
+	memset(parties, 1, 8);
+	memset(key, 'k', sizeof key);
+	f.msg.key = key;
+	f.msg.key_len = sizeof key;
+	f.msg.shard = (uint8_t)shard_of(key, sizeof key);
+	both_ways(&f, 54 + sizeof parties + sizeof key);
 }
 
 static struct frame heir_of(enum msg_kind kind, uint16_t flag)
@@ -307,7 +334,7 @@ static void nonsense(void **state)
 	f = frame_of(MSG_SYNC), f.msg.flags = MSG_FLAG_FIRST | MSG_FLAG_DIED, refused(&f, -EBADMSG);
 	assert_int_equal(frame_decode(bytes, 32, &f), -EPROTONOSUPPORT);
 	bytes[2] = FRAME_LAYOUT;
-	bytes[3] = MSG_PASS + 1;
+	bytes[3] = MSG_ACCOUNT + 1;
 	assert_int_equal(frame_decode(bytes, 32, &f), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 31, 0 }, 2), -EBADMSG);
 	assert_int_equal(frame_length((const uint8_t[]){ 0, 7 }, 2), -EBADMSG);
@@ -392,6 +419,7 @@ int main(void)
 		{ "each kind of frame is what was put in, and no byte of it can go wrong unnoticed and unbounded", there_and_back, NULL, NULL, NULL },
 		{ "values of all sizes travel with what carries them, and so does their loss", with_values, NULL, NULL, NULL },
 		{ "a name that is handed on: to whom, and what for", with_heirs, NULL, NULL, NULL },
+		{ "an account of who has a name travels, and no party in it that cannot be", with_parties, NULL, NULL, NULL },
 		{ "limits and news travel with statements", with_limits, NULL, NULL, NULL },
 		{ "a frame has the written-down bytes", written_down, NULL, NULL, NULL },
 		{ "what cannot be is not a frame", nonsense, NULL, NULL, NULL },
