@@ -24,6 +24,7 @@
 
 struct net;
 struct node_things;
+struct enquiry;
 struct object;
 struct record_request;
 struct tls_keys;
@@ -77,6 +78,7 @@ struct node_event {
 	struct core_record *records;
 	uint32_t n_records;
 	uint64_t version;
+	uint64_t number;                 /* ENQUIRE */
 	/* LINK_UP, LINK_DOWN */
 	uint64_t session, conn;
 	uint32_t incarnation;
@@ -129,6 +131,7 @@ struct node {
 
 	struct node_cluster cluster;     /* cluster.c; all 0 where the node is alone */
 	struct node_things *things;      /* things.c */
+	struct enquiry *enquiries;       /* enquire.c */
 };
 
 struct node_options {
@@ -217,6 +220,13 @@ void node_things_done(struct node *n);
 /* stored.c: what lies in the store for good, for the query socket */
 void *node_stored(void *arg, const struct query_stored_call *call, query_stored_fn done, void *ctx, int *ret_error);
 void node_stored_drop(void *arg, void *request);
+
+/* enquire.c: what the master of a name knows of it, for the query socket */
+void *node_enquire(void *arg, const struct query_nodes_call *call, query_nodes_fn done, void *ctx, int *ret_error);
+void node_enquire_drop(void *arg, void *request);
+void enquire_event(struct node *n, const struct node_event *q, struct core_event *ret);
+void enquire_step_failed(struct node *n, const struct node_event *q);
+void act_account(struct node *n, const struct core_action *a);
 
 /* kept.c: worker numbers in the state directory. What keeps the file from being read or written is said in the log, and no error. */
 struct kept;

@@ -170,6 +170,9 @@ static void act(struct node *n, const struct core_action *a)
 	case CORE_ACT_RESET_DONE:
 		act_barrier(n, a);
 		return;
+	case CORE_ACT_ACCOUNT:
+		act_account(n, a);
+		return;
 	case CORE_ACT_FATAL:
 		snprintf(n->failed, sizeof n->failed, "%s", a->node.why);
 		if (n->cluster.on)
@@ -361,6 +364,9 @@ static void event_of(struct node *n, const struct node_event *q, char key[CORE_K
 		ret->observe.key = key;
 		ret->observe.key_len = ref_key(n, q->ref, key);
 		return;
+	case CORE_EV_ENQUIRE:
+		enquire_event(n, q, ret);
+		return;
 	case CORE_EV_ADOPT_BARRIER:
 	case CORE_EV_ADOPT_PARTY:
 	case CORE_EV_ARRIVE:
@@ -393,6 +399,10 @@ static void step_failed(struct node *n, const struct node_event *q, int error)
 		return;
 	if (q->kind == CORE_EV_OBSERVE || q->kind == CORE_EV_PROCLAIM) {
 		news_step_failed(n, q, error);
+		return;
+	}
+	if (q->kind == CORE_EV_ENQUIRE) {
+		enquire_step_failed(n, q);
 		return;
 	}
 	if (q->kind == CORE_EV_CLAIM || of_a_lease(q->kind)) {

@@ -567,7 +567,7 @@ void node_source(struct node *n, struct query_source *ret)
 		.arg = n, .node = source_node, .spaces = source_spaces, .links = source_links, .members = members_each,
 		.names = source_names, .show = source_show, .may_see = source_may_see, .log = source_log,
 		.drain = source_drain, .leave = source_leave, .value = source_value, .value_drop = source_value_drop,
-		.stored = node_stored, .stored_drop = node_stored_drop,
+		.stored = node_stored, .stored_drop = node_stored_drop, .nodes = node_enquire, .nodes_drop = node_enquire_drop,
 		.watching = source_watching,
 	};
 }

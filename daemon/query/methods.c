@@ -508,6 +508,7 @@ static const struct method {
 	{ DLOCK ".ListNames", list_names },
 	{ DLOCK ".ListStored", method_list_stored },
 	{ DLOCK ".ShowName", show_name },
+	{ DLOCK ".ShowNodes", method_show_nodes },
 	{ DLOCK ".ListMembers", list_members },
 	{ DLOCK ".Watch", watch },
 	{ DLOCK ".Get", method_get },

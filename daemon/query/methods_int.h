@@ -48,4 +48,7 @@ int method_remove(struct session *s, const struct varlink_call *call);
 /* stored.c */
 int method_list_stored(struct session *s, const struct varlink_call *call);
 
+/* nodes.c */
+int method_show_nodes(struct session *s, const struct varlink_call *call);
+
 #endif

@@ -189,6 +189,29 @@ struct query_stored_result {
 
 typedef void (*query_stored_fn)(void *ctx, const struct query_stored_result *res);
 
+#define QUERY_WEIGHT_ALL UINT32_MAX      /* of a lock: exclusively */
+
+/* One node's part in a name: what is leased to it, whether a process there uses it or not, and what it waits for, in total; 0: nothing. */
+struct query_share {
+	const char *node;
+	uint32_t held, wanted;
+};
+
+struct query_nodes_call {
+	const char *space, *name, *kind;
+};
+
+/* error: 0; -EAGAIN: the node that grants the name is not known, not reached, or has not answered. */
+struct query_nodes_result {
+	int error;
+	const char *master;
+	uint32_t held, limit;            /* in all; QUERY_WEIGHT_ALL: a lock. limit 0: no node has it open */
+	unsigned n, all;                 /* these are the first n of so many: who has some, then who waits, in their order */
+	const struct query_share *v;
+};
+
+typedef void (*query_nodes_fn)(void *ctx, const struct query_nodes_result *res);
+
 typedef void (*query_name_fn)(void *ctx, const struct query_name *name);
 
 struct query_source {
@@ -221,6 +244,9 @@ struct query_source {
 	/* As value() and value_drop(). -EINVAL: nothing of that kind lies in the store. */
 	void *(*stored)(void *arg, const struct query_stored_call *call, query_stored_fn done, void *ctx, int *ret_error);
 	void (*stored_drop)(void *arg, void *request);
+	/* Likewise. -ENOTSUP: this node is alone; -EINVAL: a kind that no node grants. */
+	void *(*nodes)(void *arg, const struct query_nodes_call *call, query_nodes_fn done, void *ctx, int *ret_error);
+	void (*nodes_drop)(void *arg, void *request);
 	void (*watching)(void *arg);             /* somebody begins to watch. NULL: nobody wants to know */
 	/*
 	 * For the operator: a caller was turned away. syslog's priorities. Whoever connects can cause

@@ -24,7 +24,7 @@ void session_init(struct session *s, const struct query_source *source,
 void session_done(struct session *s)
 {
 	if (s->state == SESSION_ASKING && s->asked)
-		(s->lists ? s->source->stored_drop : s->source->value_drop)(s->source->arg, s->asked);
+		s->drop(s->source->arg, s->asked);
 	varlink_buf_done(&s->in);
 	varlink_buf_done(&s->out);
 }

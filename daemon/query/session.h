@@ -34,7 +34,7 @@ enum session_state {
 	SESSION_READY,                    /* for the next call */
 	SESSION_LISTING,                  /* more pages of a ListNames are to come */
 	SESSION_WATCHING,                 /* until the caller goes */
-	SESSION_ASKING,                   /* the answer comes from the store */
+	SESSION_ASKING,                   /* the answer comes from the store, or from another node */
 };
 
 /* Readable by all of the module; written by session.c and methods.c. */
@@ -47,9 +47,9 @@ struct session {
 	uint64_t dropped;                 /* WATCHING: events lost and not yet told */
 	char space[ATTACH_SPACE_MAX + 1]; /* LISTING, WATCHING: only this one; "": all */
 	char name[ATTACH_NAME_MAX + 1];   /* WATCHING: only this one; "": all. ASKING: of which value */
-	void *asked;                      /* ASKING: what query_source.value, or stored, has returned */
+	void *asked;                      /* ASKING: what query_source.value, stored, or nodes has returned ... */
+	void (*drop)(void *arg, void *asked);   /* ... and what it is dropped by */
 	char kind[20];                    /* ASKING: of what */
-	bool lists;                       /* ASKING: the latter */
 	bool put;                         /* ASKING: it is a write */
 	int failed;                       /* an answer could not be put out */
 	void (*wake)(void *arg);          /* there is something to do again; NULL: whoever owns it looks by himself */

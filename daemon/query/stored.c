@@ -88,7 +88,7 @@ int method_list_stored(struct session *s, const struct varlink_call *call)
 	snprintf(s->kind, sizeof s->kind, "%s", c.kind);
 	s->state = SESSION_ASKING;
 	s->asked = NULL;
-	s->lists = true;
+	s->drop = s->source->stored_drop;
 	asked = s->source->stored(s->source->arg, &c, on_stored, s, &r);
 	if (s->state != SESSION_ASKING)
 		return s->failed;

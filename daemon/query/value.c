@@ -107,7 +107,7 @@ static int value_begin(struct session *s, const struct query_value_call *call)
 
 	s->state = SESSION_ASKING;
 	s->asked = NULL;
-	s->lists = false;
+	s->drop = s->source->value_drop;
 	s->put = call->op != QUERY_GET;
 	asked = s->source->value(s->source->arg, call, on_value, s, &r);
 	if (s->state != SESSION_ASKING)

@@ -297,7 +297,9 @@ int client_call(struct client *c, const char *method, struct json_object *parame
 	return r < 0 && r != -EPIPE ? say_broken(r) : 0;
 }
 
-static int answer_unless(struct client *c, const char *error, struct json_object **ret, bool *ret_continues)
+/* Of the errors that `expected` names nothing is said: *ret is NULL, and which it was is in `error`. */
+static int answer_but(struct client *c, bool (*expected)(const char *error), char error[CLIENT_ERROR_MAX], struct json_object **ret,
+		      bool *ret_continues)
 {
 	struct json_object *message, *parameters;
 	int r = client_receive(c, &message);
@@ -305,7 +307,9 @@ static int answer_unless(struct client *c, const char *error, struct json_object
 	if (r <= 0)
 		return say_broken(r);
 	parameters = field(message, "parameters");
-	if (error && strcmp(field_text(message, "error"), error) == 0) {
+	if (expected)
+		snprintf(error, CLIENT_ERROR_MAX, "%s", field_text(message, "error"));
+	if (expected && error[0] && expected(error)) {
 		json_object_put(message);
 		*ret = NULL;
 		return 0;
@@ -324,10 +328,11 @@ static int answer_unless(struct client *c, const char *error, struct json_object
 
 int client_answer(struct client *c, struct json_object **ret, bool *ret_continues)
 {
-	return answer_unless(c, NULL, ret, ret_continues);
+	return answer_but(c, NULL, NULL, ret, ret_continues);
 }
 
-int client_ask_unless(const char *method, struct json_object *parameters, const char *error, struct json_object **ret)
+int client_ask_but(const char *method, struct json_object *parameters, bool (*expected)(const char *error), char error[CLIENT_ERROR_MAX],
+		   struct json_object **ret)
 {
 	struct client c;
 	int r = client_open(&c);
@@ -337,14 +342,14 @@ int client_ask_unless(const char *method, struct json_object *parameters, const 
 	else
 		json_object_put(parameters);
 	if (r == 0)
-		r = answer_unless(&c, error, ret, NULL);
+		r = answer_but(&c, expected, error, ret, NULL);
 	client_close(&c);
 	return r;
 }
 
 int client_ask(const char *method, struct json_object *parameters, struct json_object **ret)
 {
-	return client_ask_unless(method, parameters, NULL, ret);
+	return client_ask_but(method, parameters, NULL, NULL, ret);
 }
 
 struct json_object *field(struct json_object *o, const char *key)

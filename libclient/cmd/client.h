@@ -55,8 +55,11 @@ int client_answer(struct client *c, struct json_object **ret, bool *ret_continue
 /* Opens, calls once, and closes. Takes parameters over; *ret is the answer's, untouched unless 0 is returned. */
 int client_ask(const char *method, struct json_object *parameters, struct json_object **ret);
 
-/* Likewise, but where this error comes *ret is NULL, and nothing is said. */
-int client_ask_unless(const char *method, struct json_object *parameters, const char *error, struct json_object **ret);
+#define CLIENT_ERROR_MAX 64      /* the name of an error, with its zero byte */
+
+/* Likewise, but where one comes that is expected *ret is NULL, nothing is said, and `error` says which; "" where none came. */
+int client_ask_but(const char *method, struct json_object *parameters, bool (*expected)(const char *error), char error[CLIENT_ERROR_MAX],
+		   struct json_object **ret);
 
 /* Fields of JSON objects: "" or 0 where there is none. */
 struct json_object *field(struct json_object *o, const char *key);

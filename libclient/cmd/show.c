@@ -8,6 +8,7 @@
 
 #include "client.h"
 #include "cmd.h"
+#include "nodes.h"
 #include "party.h"
 #include "stored.h"
 #include "table.h"
@@ -15,7 +16,7 @@
 static const char help[] =
 "Usage: dlock show [--json] [--kind KIND] NAME\n\n"
 "Shows one name: SPACE/NAME, or NAME in the space default. What nobody on this node has open is shown as it lies in the store: a\n"
-"latch, a free semaphore, a value.\n\n"
+"latch, a free semaphore, a value. In a cluster also which nodes have it, and which wait for it: the node that grants it is asked.\n\n"
 "  -k, --kind KIND  lock, semaphore, barrier, election, latch, condition, id, 'free semaphore' or 'double barrier',\n"
 "                where names of several kinds are alike; or how it begins. A lock is shown before all others\n"
 "  -j, --json    as one JSON object\n"
@@ -93,18 +94,65 @@ static void show_stored(struct json_object *stored)
 	putchar('\n');
 }
 
+/* No process of this node has it open, but others' have. */
+static void show_elsewhere(const char *name, const char *kind, struct json_object *nodes)
+{
+	char *shown = clean(name);
+
+	printf("%s%s%s%s: %s; open in no process of this node; granted by %s\n\n", colour_on(COLOUR_BOLD), strchr(name, '/') ? "" : "default/", shown, colour_off(COLOUR_BOLD), kind,
+	       field_text(nodes, "master"));
+	free(shown);
+	nodes_print(nodes);
+}
+
+static void print_elsewhere(const char *name, const char *kind, struct json_object *nodes)
+{
+	const char *slash = strchr(name, '/');
+	struct json_object *o = json_object_new_object();
+
+	json_object_object_add(o, "space", slash ? json_object_new_string_len(name, (int)(slash - name)) : json_object_new_string("default"));
+	json_object_object_add(o, "name", json_object_new_string(slash ? slash + 1 : name));
+	json_object_object_add(o, "kind", json_object_new_string(kind));
+	json_object_object_add(o, "opens", json_object_new_int(0));
+	json_object_object_add(o, "cluster", json_object_get(nodes));
+	print_json(o);
+	json_object_put(o);
+}
+
+static int elsewhere(const struct options *o, const char *kind, bool *ret_found)
+{
+	struct json_object *nodes;
+	const char *found;
+	int r = nodes_find(o->operand, kind, &nodes, &found);
+
+	*ret_found = r == 0 && nodes;
+	if (r != 0 || !nodes)
+		return r;
+	if (o->json)
+		print_elsewhere(o->operand, found, nodes);
+	else
+		show_elsewhere(o->operand, found, nodes);
+	json_object_put(nodes);
+	return print_done();
+}
+
 /* Nobody here has it open. */
 static int show_left(const struct options *o, const char *kind)
 {
 	struct json_object *stored;
+	bool found;
 	int r = stored_find(o->operand, kind, &stored);
 
 	if (r != 0)
 		return r;
 	if (!stored) {
-		char *shown = clean(o->operand);
+		char *shown;
 
-		fprintf(stderr, "dlock: nobody on this node has a name '%s' open, and nothing that is called so lies in the store\n", shown);
+		r = elsewhere(o, kind, &found);
+		if (r != 0 || found)
+			return r;
+		shown = clean(o->operand);
+		fprintf(stderr, "dlock: nobody has a name '%s' open, and nothing that is called so lies in the store\n", shown);
 		free(shown);
 		return EX_NOINPUT;
 	}
@@ -116,10 +164,39 @@ static int show_left(const struct options *o, const char *kind)
 	return print_done();
 }
 
+/* What the node that grants it knows. */
+static int show_all(const struct options *o, struct json_object *name)
+{
+	struct json_object *nodes;
+	bool silent;
+	int r = nodes_ask(o->operand, field_text(name, "kind"), &nodes, &silent);
+
+	if (r != 0)
+		return r;
+	if (o->json && nodes)
+		json_object_object_add(name, "cluster", json_object_get(nodes));
+	if (o->json)
+		print_json(name);
+	else if (silent)
+		printf("\n%sThe node that grants it does not answer:%s which nodes have it is not known.\n", colour_on(COLOUR_BAD), colour_off(COLOUR_BAD));
+	else if (field_number(nodes, "nodeCount")) {
+		putchar('\n');
+		nodes_print(nodes);
+	}
+	json_object_put(nodes);
+	return print_done();
+}
+
+static bool is_unknown(const char *error)
+{
+	return strcmp(error, "io.dlock.NoSuchName") == 0;
+}
+
 int cmd_show(int argc, char **argv)
 {
 	static const struct options_usage usage = { .help = help, .operands_min = 1, .operands_max = 1, .accept_kind = true };
 	struct json_object *parameters, *answer;
+	char error[CLIENT_ERROR_MAX];
 	const char *kind = NULL;
 	struct options o;
 	int r;
@@ -132,15 +209,14 @@ int cmd_show(int argc, char **argv)
 	json_object_object_add(parameters, "name", json_object_new_string(o.operand));
 	if (kind)
 		json_object_object_add(parameters, "kind", json_object_new_string(kind));
-	r = client_ask_unless("io.dlock.ShowName", parameters, "io.dlock.NoSuchName", &answer);
+	r = client_ask_but("io.dlock.ShowName", parameters, is_unknown, error, &answer);
 	if (r != 0)
 		return r;
 	if (!answer)
 		return show_left(&o, kind);
-	if (o.json)
-		print_json(field(answer, "name"));
-	else
+	if (!o.json)
 		show(field(answer, "name"));
+	r = show_all(&o, field(answer, "name"));
 	json_object_put(answer);
-	return print_done();
+	return r;
 }

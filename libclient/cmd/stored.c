@@ -9,9 +9,21 @@
 #include "proto/kind.h"
 
 #define METHOD "io.dlock.ListStored"
-#define DENIED "io.dlock.PermissionDenied"       /* nothing of it is shown */
 
 const char *const stored_kinds[] = { "latch", "free semaphore", "value", NULL };
+
+/* Nothing of it is shown. */
+static bool is_denied(const char *error)
+{
+	return strcmp(error, "io.dlock.PermissionDenied") == 0;
+}
+
+static int ask(struct json_object *parameters, struct json_object **ret)
+{
+	char error[CLIENT_ERROR_MAX];
+
+	return client_ask_but(METHOD, parameters, is_denied, error, ret);
+}
 
 static struct json_object *question(const char *space, size_t len, const char *kind)
 {
@@ -50,7 +62,7 @@ int stored_each(const char *space, const char *kind, void (*fn)(void *arg, struc
 		if (after)
 			json_object_object_add(p, "after", after);
 		after = NULL;
-		r = client_ask_unless(METHOD, p, DENIED, &answer);
+		r = ask(p, &answer);
 		if (r != 0 || !answer)
 			return r;
 		for (size_t i = 0; i < count_of(answer); i++)
@@ -75,7 +87,7 @@ int stored_find(const char *full, const char *kind, struct json_object **ret)
 			continue;
 		p = question(slash ? full : "default", slash ? (size_t)(slash - full) : strlen("default"), stored_kinds[i]);
 		json_object_object_add(p, "name", json_object_new_string(name));
-		r = client_ask_unless(METHOD, p, DENIED, &answer);
+		r = ask(p, &answer);
 		if (r != 0)
 			return r;
 		if (answer && count_of(answer))

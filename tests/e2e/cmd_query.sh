@@ -319,6 +319,12 @@ dl 1 doctor && has '^OK    cluster *in the cluster prod, of 2 members' &&
 ok $? '... and doctor finds it in order, but for a node that is not reached'
 dl 0 members && has '^alpha *self .* 40 *17 *- *- *- *-$' && has '^beta *waiting .*nothing listens there'
 ok $? 'members shows each node, and of a connection only what there is'
+dl 0 show elsewhere && has '^default/elsewhere: lock; open in no process of this node; granted by beta$' && has '^beta  *exclusive  *-$' &&
+	has '^alpha  *-  *shared$' && has '^and 64 more nodes$' && dl 0 show --kind sem some && has '^gamma  *2  *4$' && dl 0 show some &&
+	dl 0 show --json some && json 'o["kind"] == "semaphore" and o["cluster"]["nodes"][0]["wants"] == 4'
+ok $? 'show tells which nodes have a name that none of this node has open'
+dl 66 show mute && says 'does not answer' && dl 66 show --kind latch elsewhere && says 'nobody has a name'
+ok $? '... and where that cannot be known'
 server_stop
 server_start 1 0 '' 1200 'Connection timed out'
 dl 0 status && has 'Warning: the lease cannot be renewed: Connection timed out' && dl 1 doctor && has '^WARN  cluster .*1200 ms'

@@ -160,6 +160,39 @@ static void stored_drop(void *arg, void *request)
 	f->stored_done = NULL;
 }
 
+/* In a cluster: the lock "elsewhere" is beta's, and 65 nodes wait, alpha first; gamma has 2 of 5 permits "some"; "mute" is not answered. */
+static void *nodes(void *arg, const struct query_nodes_call *call, query_nodes_fn done, void *ctx, int *ret_error)
+{
+	static const struct query_share lock[] = { { "beta", QUERY_WEIGHT_ALL, 0 }, { "alpha", 0, 1 } }, permits = { "gamma", 2, 4 };
+	struct query_nodes_result res = { .master = "beta" };
+	struct fake *f = arg;
+
+	*ret_error = !f->cluster.ttl_ms ? -ENOTSUP : strcmp(call->kind, "lock") && strcmp(call->kind, "semaphore") ? -EINVAL : 0;
+	if (*ret_error)
+		return NULL;
+	if (strcmp(call->name, "slow") == 0) {
+		f->nodes_done = done;
+		f->ctx = ctx;
+		return f;
+	}
+	if (strcmp(call->name, "mute") == 0)
+		res.error = -EAGAIN;
+	if (strcmp(call->name, "elsewhere") == 0 && strcmp(call->kind, "lock") == 0)
+		res = (struct query_nodes_result){ 0, "beta", QUERY_WEIGHT_ALL, QUERY_WEIGHT_ALL, 2, 66, lock };
+	if (strcmp(call->name, "some") == 0 && strcmp(call->kind, "semaphore") == 0)
+		res = (struct query_nodes_result){ 0, "beta", 2, 5, 1, 1, &permits };
+	done(ctx, &res);
+	return NULL;
+}
+
+static void nodes_drop(void *arg, void *request)
+{
+	struct fake *f = arg;
+
+	f->dropped += request == f;
+	f->nodes_done = NULL;
+}
+
 void fake_answer(struct fake *f)
 {
 	query_value_fn done = f->done;
@@ -264,6 +297,7 @@ void fake_init(struct fake *f, unsigned n_open, unsigned n_private)
 		.n_open = n_open, .n_private = n_private, .run_dir = "/run/dlock",
 		.source = { .arg = f, .node = node, .spaces = spaces, .links = links, .names = names,
 			    .show = show, .may_see = may_see, .members = members, .drain = drain, .leave = leave,
-			    .value = value, .value_drop = value_drop, .stored = stored, .stored_drop = stored_drop },
+			    .value = value, .value_drop = value_drop, .stored = stored, .stored_drop = stored_drop,
+			    .nodes = nodes, .nodes_drop = nodes_drop },
 	};
 }

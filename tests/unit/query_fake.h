@@ -27,6 +27,7 @@ struct fake {
 	unsigned asked;                  /* names that names() has looked at */
 	size_t written;                  /* by the last Put */
 	query_stored_fn stored_done;
+	query_nodes_fn nodes_done;
 	query_value_fn done;             /* of the value "slow", and what to call it with */
 	void *ctx;
 	unsigned dropped;

@@ -870,6 +870,63 @@ static void what_is_stored_may_be_refused(void **state)
 	assert_null(t.fake.stored_done);
 }
 
+#define NODES(kind, name) "{\"method\":\"io.dlock.ShowNodes\",\"parameters\":{\"kind\":\"" kind "\",\"name\":\"" name "\"}}"
+
+static void nodes_of_a_name_are_told(void **state)
+{
+	struct json_object *one;
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	call(&t, NODES("lock", "elsewhere"));
+	assert_error(&t, "io.dlock.NotInCluster", NULL, NULL);
+	t.fake.cluster.ttl_ms = 5000;
+	call(&t, NODES("lock", "elsewhere"));
+	assert_string_equal(text_of(parameters(&t, 0), "master"), "beta");
+	assert_int_equal(json_object_get_int64(get(parameters(&t, 0), "held")), -1);
+	assert_int_equal(json_object_get_int64(get(parameters(&t, 0), "limit")), -1);
+	assert_int_equal(json_object_get_int64(get(parameters(&t, 0), "nodeCount")), 66);
+	assert_int_equal(json_object_array_length(get(parameters(&t, 0), "nodes")), 2);
+	one = json_object_array_get_idx(get(parameters(&t, 0), "nodes"), 0);
+	assert_string_equal(text_of(one, "node"), "beta");
+	assert_int_equal(json_object_get_int64(get(one, "holds")), -1);
+	assert_int_equal(json_object_get_int64(get(one, "wants")), 0);
+	call(&t, NODES("semaphore", "some"));
+	one = json_object_array_get_idx(get(parameters(&t, 0), "nodes"), 0);
+	assert_int_equal(json_object_get_int64(get(one, "holds")), 2);
+	assert_int_equal(json_object_get_int64(get(one, "wants")), 4);
+	call(&t, NODES("lock", "nobodys"));
+	assert_int_equal(json_object_array_length(get(parameters(&t, 0), "nodes")), 0);
+	assert_null(get(parameters(&t, 0), "limit"));
+	talk_end(&t);
+}
+
+static void nodes_of_a_name_may_not_be_told(void **state)
+{
+	struct talk t;
+
+	(void)state;
+	talk_begin(&t, 0, 0, 1000);
+	t.fake.cluster.ttl_ms = 5000;
+	call(&t, NODES("lock", "mute"));
+	assert_error(&t, "io.dlock.MasterUnreachable", NULL, NULL);
+	call(&t, NODES("latch", "elsewhere"));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "kind");
+	call(&t, NODES("lock", ""));
+	assert_error(&t, SERVICE "InvalidParameter", "parameter", "name");
+	call(&t, NODES("lock", "private/elsewhere"));
+	assert_error(&t, "io.dlock.PermissionDenied", "space", "private");
+	call(&t, NODES("lock", "unknown/elsewhere"));
+	assert_error(&t, "io.dlock.NoSuchSpace", "space", "unknown");
+	call(&t, NODES("lock", "slow"));
+	assert_int_equal(t.n, 0);
+	assert_int_equal(t.s.state, SESSION_ASKING);
+	talk_end(&t);
+	assert_int_equal(t.fake.dropped, 1);
+	assert_null(t.fake.nodes_done);
+}
+
 #define CASE(title, fn) { title, fn, NULL, NULL, NULL }
 
 int main(void)
@@ -878,6 +935,8 @@ int main(void)
 		CASE("GetStatus tells of node, spaces and links", status_is_told),
 		CASE("ListStored tells what lies in the store, in pages", what_is_stored_comes_in_pages),
 		CASE("ListStored is for those who may see it, and waits for the store", what_is_stored_may_be_refused),
+		CASE("ShowNodes tells which nodes have a name, and which wait", nodes_of_a_name_are_told),
+		CASE("ShowNodes is for those who may open the space, and waits for the master", nodes_of_a_name_may_not_be_told),
 		CASE("GetStatus stays short with thousands of spaces", status_is_bounded),
 		CASE("ListMembers lists the members", members_are_listed),
 		CASE("only root and the daemon's user change the node", rulers_only),
