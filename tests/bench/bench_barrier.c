@@ -83,8 +83,8 @@ static const struct {
 	const char *option;
 } table[] = {
 	{ { .key = "barrier-8", .what = "a barrier's round, 8 processes", .rival = "pthread_barrier", .unit = "us", .goal = 0.5 }, NULL },
-	{ { .key = "barrier-8-counter", .what = "... deadline compared with the counter", .rival = "pthread_barrier", .unit = "us" },
-	  "--x-counter-deadline" },
+	{ { .key = "barrier-8-counter", .what = "... deadline compared with the counter", .rival = "pthread_barrier", .unit = "us",
+	    .goal = 0.5 }, "--x-counter-deadline" },
 };
 
 int main(void)
