@@ -285,7 +285,7 @@ static void show_name(const struct node *n, struct space *s, uint32_t slot, stru
 	snprintf(name, sizeof name, "%.*s", (int)t.n, t.p);
 	q.opens = rec->opens;
 	q.token = name_token(s, slot);
-	q.master = master_of(n, s, slot, name);
+	q.master = q_small(name_kind(s, slot)) ? NULL : master_of(n, s, slot, name);
 	q.owner_died = word & LOCK_D;
 	q.delay_ms = name_has_delay(s, slot) ? rec->delay : 0;
 	q.delay_left_ms = name_has_delay(s, slot) ? delay_left(s, slot) : 0;

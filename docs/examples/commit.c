@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,21 @@ static _Noreturn void die(const char *what, int error)
 	exit(1);
 }
 
+/* The folder: so its entry outlives a power failure, too. */
+static bool sync_folder(const char *path)
+{
+	char copy[4096];
+	int fd;
+	bool good;
+
+	snprintf(copy, sizeof copy, "%s", path);
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	good = fd >= 0 && fsync(fd) == 0;
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
 /* From here on it can do either: what it will put in place is safe on the disk. */
 static bool prepare(void)
 {
@@ -42,7 +58,7 @@ static bool prepare(void)
 	good = good && fsync(fd) == 0;
 	if (fd >= 0)
 		close(fd);
-	return good;
+	return good && sync_folder(prepared);
 }
 
 int main(int argc, char **argv)
@@ -73,7 +89,7 @@ int main(int argc, char **argv)
 		printf("%s: aborted\n", argv[2]);
 		return 1;
 	}
-	if (rename(prepared, argv[2]) < 0)
+	if (rename(prepared, argv[2]) < 0 || !sync_folder(argv[2]))
 		die(argv[2], errno);
 	printf("%s: committed\n", argv[2]);
 	return dlock_barrier_close(b);
