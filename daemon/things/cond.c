@@ -108,7 +108,8 @@ static bool ticket_look(struct party *p, struct ticket *t)
 
 /*
  * Is it known what has become of a ticket that was cancelled? It is signalled in the record, or not in it, and cannot come any more:
- * the next daemon would take it for one that is awaited.
+ * the next daemon would take it for one that is awaited. One that was told may be forgotten already, where its thread has had no
+ * processor for long: the signal is its own all the same.
  */
 static void cancel_look(struct party *p, const struct record_view *v)
 {
@@ -119,7 +120,7 @@ static void cancel_look(struct party *p, const struct record_view *v)
 		return;
 	if (e && t)
 		tell(p, t);
-	party_answer(p, 0, t && t->signalled);
+	party_answer(p, 0, t ? t->signalled : p->arg <= p->passed);
 	if (t && !e)
 		ticket_drop(p, t);
 }

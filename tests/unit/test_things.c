@@ -581,6 +581,28 @@ static void test_cond_cancels(void **state)
 	}
 }
 
+/* Who looks only long after he was told is told once more: a signal that was his is not lost because his time is over by then. */
+static void test_cond_is_slow(void **state)
+{
+	struct node *n = &w.node[0], *other = &w.node[1];
+
+	(void)state;
+	for (int round = 0; round < 6; round++) {
+		world_begin(KIND_COND, &nasty);
+		ask_op(n, &n->proc[0], SMALL_ENTER, 0);
+		settle(&n->proc[0]);
+		ask_op(other, &other->proc[0], SMALL_SIGNAL, 1);
+		settle(&other->proc[0]);
+		assert_int_equal(cond_left_over(), 0);
+		if (round % 2)
+			node_restart(n);
+		ask_op(n, &n->proc[0], SMALL_CANCEL, n->proc[0].number);
+		settle(&n->proc[0]);
+		assert_int_equal(n->proc[0].value, 1);
+		world_end();
+	}
+}
+
 /* A node ends with signals that were meant for its processes, and a process between its signal and its running. */
 static void test_cond_deaths(void **state)
 {
@@ -963,6 +985,7 @@ int main(void)
 		STORY_("a latch is made once, opens for all, and is unlinked for all", test_latch_opens),
 		STORY_("signals after waits began all arrive, over lost answers and restarts", test_cond_signals),
 		STORY_("who gives up leaves no signal behind", test_cond_cancels),
+		STORY_("who gives up long after he was signalled is told so", test_cond_is_slow),
 		STORY_("a signal for a node or process that dies goes on to the next", test_cond_deaths),
 		STORY_("values: what is acknowledged under a version is there, what failed is not", test_values),
 		STORY_("ids: none twice, none back, over lost answers, restarts, lapses and a clock that goes back", test_ids),
