@@ -143,6 +143,22 @@ static int ask(struct dlock *l, struct binding *b, struct box_request *rq, const
 	return -(int)(uint32_t)answer;
 }
 
+/*
+ * An entering that is not waited for any more: its own cancel comes before anything else is asked. 0: it has entered all the same, since
+ * the answer came just then, and is to leave as others do; or has been signalled already.
+ */
+static int take_back(struct dlock *l, struct binding *b, uint32_t number, int why)
+{
+	uint64_t answer = __atomic_load_n(&box_of(b)->answer, __ATOMIC_ACQUIRE);
+	struct box_request cancel = { .op = SMALL_CANCEL, .arg = number };
+	int r;
+
+	if ((uint32_t)(answer >> 32) == number)
+		return -(int)(uint32_t)answer;
+	r = ask(l, b, &cancel, &limit_none);
+	return r == 0 && cancel.value ? 0 : why;
+}
+
 int box_call(struct dlock *l, struct binding *b, struct box_request *rq, const struct limit *limit)
 {
 	int r = box_take(l, b, limit);
@@ -153,15 +169,8 @@ int box_call(struct dlock *l, struct binding *b, struct box_request *rq, const s
 	r = empty(l, b, limit);
 	if (r == 0)
 		r = ask(l, b, rq, limit);
-	/* Its own cancel comes before anything else is asked. */
-	if (r < 0 && rq->op == SMALL_ENTER && rq->number && thread_serial() && !binding_lost(b) && number_asked(b) == rq->number &&
-	    (uint32_t)(__atomic_load_n(&box_of(b)->answer, __ATOMIC_ACQUIRE) >> 32) != rq->number) {
-		struct box_request cancel = { .op = SMALL_CANCEL, .arg = rq->number };
-		int c = ask(l, b, &cancel, &limit_none);
-
-		if (c == 0 && cancel.value)
-			r = 0;
-	}
+	if (r < 0 && rq->op == SMALL_ENTER && rq->number && thread_serial() && !binding_lost(b) && number_asked(b) == rq->number)
+		r = take_back(l, b, rq->number, r);
 	if (thread_serial())
 		box_give(b);
 	return r;
