@@ -398,7 +398,7 @@ int dlock_cond_close(dlock_cond_t *c);
  *   ESTALE      l was lost before; nothing was waited for
  *   ENOSPC      more than 2,700 wait already
  *   ENOTCONN    failfast: no daemon, or no store: l is still held
- *   ECANCELED   dlock_cancel(l): l is held again, or still
+ *   ECANCELED   dlock_cancel(l): l is held again, or still. While l is only to be taken again a cancel changes nothing
  *   else what taking l again has said: EOWNERDEAD with l held, or an error of dlock_wait() without it
  */
 int dlock_cond_wait(dlock_cond_t *c, dlock_t *l);

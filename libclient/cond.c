@@ -175,6 +175,17 @@ static void wait_over(struct waiting *w, uint32_t serial, bool signalled)
 	object_exit(&w->c->h);
 }
 
+/* Who cancels the waits of l means that for the condition, which is over: the caller is to have l. */
+static int take_again(struct dlock *l)
+{
+	int r;
+
+	do
+		r = dlock_wait(l);
+	while (r == ECANCELED);
+	return r;
+}
+
 static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *limit)
 {
 	struct limit own = *limit;
@@ -198,7 +209,7 @@ static int cond_wait(struct dlock_cond *c, struct dlock *l, const struct limit *
 		r = wait_entered(&w, serial);
 	else if (thread_serial() == serial)
 		waits_exit(l, &own);
-	again = w.held ? 0 : dlock_wait(l);
+	again = w.held ? 0 : take_again(l);
 	wait_over(&w, serial, r == 0 && !w.held);
 	errno = saved;
 	return again ? again : -r;
