@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "actor.h"
+#include "barrier_acts.h"
 #include "harness.h"
 
 #define CREW      8
@@ -32,37 +33,12 @@ static char name_[32];
 
 /* --- What actors do --- */
 
-static dlock_barrier_t *bar;
-
-static int b_open(struct stage *s, uint64_t parties)
-{
-	if (bar && dlock_barrier_close(bar))
-		return EBUSY;
-	bar = NULL;
-	return dlock_barrier_open(&bar, s->text, (unsigned)parties, NULL);
-}
-
 static int b_open_too(struct stage *s, uint64_t parties)
 {
 	dlock_barrier_t *b;
 	int r = dlock_barrier_open(&b, s->text, (unsigned)parties, NULL);
 
 	return r ? r : dlock_barrier_close(b);
-}
-
-static int b_wait(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_wait(bar);
-}
-
-static int b_timed(struct stage *s, uint64_t ms)
-{
-	struct timespec t = abs_in_ms(ms);
-
-	(void)s;
-	return dlock_barrier_clockwait(bar, CLOCK_MONOTONIC, &t);
 }
 
 static int b_vote(struct stage *s, uint64_t yes)
@@ -72,13 +48,6 @@ static int b_vote(struct stage *s, uint64_t yes)
 
 	(void)s;
 	return r == 0 || r == DLOCK_SERIAL ? !all * VETO : r;
-}
-
-static int b_reset(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_reset(bar);
 }
 
 /* How often it was the serial one. */
@@ -166,11 +135,6 @@ static int b_close_busy(struct stage *s, uint64_t unused)
 
 /* --- The test's side --- */
 
-static bool passed(int r)
-{
-	return r == 0 || r == DLOCK_SERIAL;
-}
-
 static void fresh(const char *story, unsigned parties, int n)
 {
 	snprintf(name_, sizeof name_, "b/%s", story);
@@ -222,8 +186,6 @@ static void waits(int i)
 	comes(i, b_wait, 0);
 	sleeps(i);
 }
-
-#define NOTHING 9999
 
 static int told(int i, unsigned ms)
 {

@@ -17,13 +17,13 @@
 #include <unistd.h>
 
 #include "actor.h"
+#include "barrier_acts.h"
 #include "harness.h"
 #include "step.h"
 
 #define NAME      "stepped"
 #define BUDGET_NS ((harness.full ? 60000 : 1500) * MS)  /* for each scene */
 #define SOON_MS   200
-#define NOTHING   9999
 #define TRIES     10                     /* where it was late: the machine may have had other work */
 
 static struct daemon daemon_;
@@ -33,48 +33,9 @@ static const char *title;
 
 /* --- What they do --- */
 
-static dlock_barrier_t *bar;
-
-static int b_open(struct stage *s, uint64_t unused)
-{
-	dlock_attr_t *a;
-	int r = dlock_attr_create(&a);
-
-	(void)s;
-	(void)unused;
-	if (r)
-		return r;
-	dlock_attr_set_wait_daemon(a, true);
-	r = dlock_barrier_open(&bar, NAME, 3, a);
-	dlock_attr_destroy(a);
-	return r;
-}
-
-static int b_wait(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_wait(bar);
-}
-
-static int b_timed(struct stage *s, uint64_t ms)
-{
-	struct timespec t = abs_in_ms(ms);
-
-	(void)s;
-	return dlock_barrier_clockwait(bar, CLOCK_MONOTONIC, &t);
-}
-
-static int b_reset(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_reset(bar);
-}
-
 static void prepare(void)
 {
-	if (b_open(NULL, 0))
+	if (bar_opened(NAME, 3, true))
 		_exit(1);
 }
 
@@ -89,11 +50,6 @@ static void come_in_vain(void)
 }
 
 /* --- The others --- */
-
-static bool passed(int r)
-{
-	return r == 0 || r == DLOCK_SERIAL;
-}
 
 static int told(int i, unsigned ms)
 {
@@ -313,7 +269,7 @@ static void faults_story(void)
 	int a, b;
 
 	actor_begin(&doomed);
-	actor_send(&doomed, b_open, 0, NULL);
+	actor_send(&doomed, b_open_patient, 3, NAME);
 	struct result r = { .r = -1 };
 	if (!actor_result(&doomed, PATIENCE_MS, &r) || r.r)
 		give_up("%s, at %ld: the doomed opens: %d", title, at_, r.r);
@@ -380,7 +336,7 @@ int main(void)
 			give_up("the daemon starts");
 		for (int i = 0; i < 3; i++) {
 			actor_begin(&crew[i]);
-			if (actor_do(&crew[i], b_open, 0, NULL).r)
+			if (actor_do(&crew[i], b_open_patient, 3, NAME).r)
 				give_up("an actor opens");
 		}
 		for (unsigned i = 0; i < sizeof scenes / sizeof *scenes && !far; i++)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "actor.h"
+#include "barrier_acts.h"
 #include "harness.h"
 #include "step.h"
 
@@ -24,7 +25,6 @@
 #define CYCLES    100
 #define BUDGET_NS ((harness.full ? 60000 : 1500) * MS)  /* for what is tried at random places */
 #define LATE_MS   200                    /* it may be, or there is nothing to be said */
-#define NOTHING   9999
 
 static struct daemon daemon_;
 static struct actor crew[CREW];
@@ -35,22 +35,6 @@ static struct shared {
 
 /* --- What actors do --- */
 
-static dlock_barrier_t *bar;
-
-static int d_open(struct stage *s, uint64_t parties)
-{
-	dlock_attr_t *a;
-	int r = dlock_attr_create(&a);
-
-	if (bar)
-		dlock_barrier_close(bar);
-	bar = NULL;
-	dlock_attr_set_wait_daemon(a, true);
-	r = r ? r : dlock_barrier_open(&bar, s->text, (unsigned)parties, a);
-	dlock_attr_destroy(a);
-	return r;
-}
-
 static int d_close(struct stage *s, uint64_t unused)
 {
 	dlock_barrier_t *b = bar;
@@ -59,35 +43,6 @@ static int d_close(struct stage *s, uint64_t unused)
 	(void)unused;
 	bar = NULL;
 	return dlock_barrier_close(b);
-}
-
-static int d_enter(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_enter(bar);
-}
-
-static int d_leave(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_leave(bar);
-}
-
-static int d_leave_within(struct stage *s, uint64_t ms)
-{
-	struct timespec t = abs_in_ms(ms);
-
-	(void)s;
-	return dlock_barrier_clockleave(bar, CLOCK_MONOTONIC, &t);
-}
-
-static int d_reset(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_reset(bar);
 }
 
 /* How often it was the serial one of those who entered, and a thousand times that of those who left. */
@@ -178,16 +133,11 @@ static int d_exec(struct stage *s, uint64_t unused)
 
 /* --- The test's side --- */
 
-static bool passed(int r)
-{
-	return r == 0 || r == DLOCK_SERIAL;
-}
-
 static void fresh(const char *story, unsigned parties, int n)
 {
 	snprintf(name_, sizeof name_, "d/%s", story);
 	for (int i = 0; i < n; i++) {
-		struct result r = actor_do(&crew[i], d_open, parties, name_);
+		struct result r = actor_do(&crew[i], b_open_patient, parties, name_);
 
 		if (r.r)
 			give_up("%s: a barrier of %u opens: %d", story, parties, r.r);
@@ -198,7 +148,7 @@ static void replace(int i)
 {
 	actor_kill(&crew[i], SIGKILL);
 	actor_begin(&crew[i]);
-	if (actor_do(&crew[i], d_open, 3, name_).r)
+	if (actor_do(&crew[i], b_open_patient, 3, name_).r)
 		give_up("%s: another party opens", name_);
 }
 
@@ -285,7 +235,7 @@ static void dies(void)
 
 static void closes(void)
 {
-	if (actor_do(&crew[2], d_close, 0, NULL).r || actor_do(&crew[2], d_open, 3, name_).r)
+	if (actor_do(&crew[2], d_close, 0, NULL).r || actor_do(&crew[2], b_open_patient, 3, name_).r)
 		give_up("a party closes and opens again");
 }
 
@@ -304,7 +254,7 @@ static void execs(void)
 
 static void resets(void)
 {
-	if (actor_do(&crew[2], d_reset, 0, NULL).r)
+	if (actor_do(&crew[2], b_reset, 0, NULL).r)
 		give_up("a party resets");
 	comes(2, d_leave, 0);
 	if (told(2, PATIENCE_MS) != EPIPE)
@@ -425,9 +375,7 @@ static long wrong, places, at_, ends[4];     /* passed, broke as they entered, b
 
 static void prepare(void)
 {
-	struct stage s = { .text = NAME };
-
-	if (d_open(&s, 3))
+	if (bar_opened(NAME, 3, true))
 		_exit(1);
 	dlock_barrier_enter(bar);        /* so that all is there that is made once */
 	dlock_barrier_leave(bar);
@@ -531,7 +479,7 @@ static void steps(void)
 
 	snprintf(name_, sizeof name_, NAME);
 	for (int i = 0; i < 3; i++)
-		if (actor_do(&crew[i], d_open, 3, NAME).r)
+		if (actor_do(&crew[i], b_open_patient, 3, NAME).r)
 			give_up("an actor opens");
 	wrong = places = 0;
 	long n = step_count();

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "barrier_acts.h"
 #include "harness.h"
 #include "kinds_stage.h"
 #include "step.h"
@@ -39,7 +40,6 @@ static struct shared {
 		int phase, take, give;   /* phase: of what it has done */
 	} told[2];
 	int go;
-	unsigned in;                     /* so many have come to the condition. Under its lock */
 } *shared;
 
 /* --- In the two --- */
@@ -145,6 +145,7 @@ static bool forks_after(struct step *s, const struct stepper *how, long n)
 {
 	at_ = n;
 	memset(shared, 0, sizeof *shared);
+	crowd->in = 0;
 	step_begin(s, how);
 	while (s->at < n && !s->mark)
 		step_to(s, s->at + 1, false);
@@ -307,12 +308,7 @@ static void cond_opens(void)
 
 static int lock_and_wait(void)
 {
-	int r = dlock_wait(mine.lock);
-
-	if (r)
-		return r;
-	__atomic_fetch_add(&shared->in, 1, __ATOMIC_RELAXED);
-	return dlock_cond_wait(mine.cond, mine.lock);
+	return cond_waited(NULL);
 }
 
 static int unlock(void)
@@ -323,36 +319,6 @@ static int unlock(void)
 static void cond_waits(void)
 {
 	twice(lock_and_wait, unlock);
-}
-
-static int c_wait(struct stage *s, uint64_t unused)
-{
-	int r = lock_and_wait();
-
-	(void)s;
-	(void)unused;
-	return r ? r : unlock();
-}
-
-/* So many have come, and have let go of the lock: so they wait. */
-static int c_are_in(struct stage *s, uint64_t n)
-{
-	for (uint64_t until = now_ns() + SOON_MS * MS; now_ns() < until; nap_ns(MS / 5)) {
-		int r = dlock_wait(mine.lock);
-		bool enough = __atomic_load_n(&shared->in, __ATOMIC_RELAXED) >= n;
-
-		(void)s;
-		if (r || (r = unlock()) || enough)
-			return r;
-	}
-	return ETIMEDOUT;
-}
-
-static int c_signal_one(struct stage *s, uint64_t n)
-{
-	int r = c_are_in(s, n);
-
-	return r ? r : c_signal(s, 0);
 }
 
 static bool signalling;
@@ -407,12 +373,12 @@ static bool cond_forked_after(const struct stepper *how, long n)
 	expect(both_come_to(1), "somebody waits on");
 	expect(p->take == 0 && p->give == 0, "the parent goes on");
 	expect(nothing_here(c->take) && nothing_here(c->give), "the child begins anew, or has nothing");
-	shared->in = 0;
+	crowd->in = 0;
 	both_again();
 	each_has_a_signal(2, "both wait the next time");
 	expect(comes_to(PARENT, 2, SOON_MS) && comes_to(CHILD, 2, SOON_MS), "a signal is lost");
 	expect(!p->take && !p->give && !c->take && !c->give, "the next time both have waited");
-	shared->in = 0;
+	crowd->in = 0;
 	actor_send(&other, c_wait, 0, NULL);
 	each_has_a_signal(1, "another waits");
 	expect(actor_result(&other, SOON_MS, &r) && r.r == 0, "another's signal is lost");
@@ -429,26 +395,10 @@ static void story_cond(void)
 
 /* --- Barriers of two --- */
 
-static dlock_barrier_t *bar;
-
-static int b_open(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_open(&bar, "forked", 2, NULL);
-}
-
-static int b_wait(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return dlock_barrier_wait(bar);
-}
-
 static void party_opens(void)
 {
 	handle();
-	if (b_open(NULL, 0))
+	if (bar_opened("forked", 2, false))
 		_exit(1);
 }
 
@@ -458,11 +408,6 @@ static void party_comes(void)
 
 	step_mark(1);
 	told(r, 0);
-}
-
-static bool passed(int r)
-{
-	return r == 0 || r == DLOCK_SERIAL;
 }
 
 static bool waits_there[2];              /* other, next */
@@ -568,6 +513,7 @@ int main(int argc, char **argv)
 
 	harness_begin(getenv("DLOCK_CHECK_FULL") ? 400 : 100);
 	shared = shared_memory(sizeof *shared);
+	crowd = shared_memory(sizeof *crowd);
 	daemon_started(&daemon_);
 	for (unsigned i = 0; i < kinds_count; i++) {
 		scene.kind = &kinds[i];
@@ -575,7 +521,7 @@ int main(int argc, char **argv)
 			story_kind();
 	}
 	if (strstr("barrier", only)) {
-		audience_begin(b_open, 0);
+		audience_begin(b_open, 2);
 		story_barrier(true, "the last party");
 		story_barrier(false, "the first party");
 		audience_end();

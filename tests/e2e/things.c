@@ -4,6 +4,7 @@
  * of the daemon, by SIGKILL between any two of its stores.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,13 @@ static int c_take(struct stage *s, uint64_t unused)
 	return dlock_wait(mine.lock);
 }
 
+static int c_try(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_trywait(mine.lock);
+}
+
 static int c_post(struct stage *s, uint64_t unused)
 {
 	(void)s;
@@ -85,7 +93,7 @@ static int c_post(struct stage *s, uint64_t unused)
 }
 
 /* Takes the lock, waits, and says whether it holds the lock after that; which it gives back. */
-static int c_wait(struct stage *s, uint64_t ms)
+static int c_wait_held(struct stage *s, uint64_t ms)
 {
 	struct timespec t = abs_in_ms(ms);
 	int r = dlock_wait(mine.lock);
@@ -103,6 +111,57 @@ static int c_wait_unheld(struct stage *s, uint64_t unused)
 	(void)s;
 	(void)unused;
 	return dlock_cond_wait(mine.cond, mine.lock);
+}
+
+/* What a child that was forked while its parent holds the lock, or waits for the condition, finds: that it does neither. Which look was wrong. */
+static int child_looks(bool held)
+{
+	const struct timespec now = abs_in_ms(0);
+
+	if (dlock_check(mine.lock) != EPERM || dlock_post(mine.lock) != EPERM)
+		return 1;
+	if (dlock_cond_wait(mine.cond, mine.lock) != EPERM || dlock_cond_clockwait(mine.cond, mine.lock, CLOCK_MONOTONIC, &now) != EPERM)
+		return 2;
+	if (dlock_trywait(mine.lock) != (held ? EBUSY : 0) || (!held && dlock_post(mine.lock)))
+		return 3;
+	return dlock_cond_close(mine.cond) || dlock_close(mine.lock) ? 4 : 0;
+}
+
+static int c_fork(struct stage *s, uint64_t held)
+{
+	pid_t child = fork();
+	int status = 0;
+
+	(void)s;
+	if (child == 0)
+		exit(child_looks(held));
+	return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+}
+
+static pthread_t aside;
+
+static void *waits_aside(void *unused)
+{
+	(void)unused;
+	return (void *)(intptr_t)c_wait(NULL, 0);
+}
+
+/* In another thread. */
+static int c_wait_aside(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return pthread_create(&aside, NULL, waits_aside, NULL);
+}
+
+static int c_join(struct stage *s, uint64_t unused)
+{
+	void *r;
+
+	(void)s;
+	(void)unused;
+	pthread_join(aside, &r);
+	return (int)(intptr_t)r;
 }
 
 static int c_produce(struct stage *s, uint64_t n)
@@ -253,7 +312,7 @@ static void waits_as(int i, const char *name, int n)
 {
 	char what[60], count[20];
 
-	actor_send(&crew[i], c_wait, 0, "");
+	actor_send(&crew[i], c_wait_held, 0, "");
 	snprintf(what, sizeof what, "--kind condition %s", name);
 	snprintf(count, sizeof count, "\"count\": %d", n);
 	if (!shown(what, count))
@@ -408,7 +467,7 @@ static void conditions(void)
 	crew_begin();
 	ok(all(c_open, 0, "room"), "a condition and its lock are opened");
 	ok(actor_do(&crew[0], c_wait_unheld, 0, "").r == EPERM, "who does not hold the lock cannot wait");
-	res = actor_do(&crew[0], c_wait, 50, "");
+	res = actor_do(&crew[0], c_wait_held, 50, "");
 	ok(res.r == ETIMEDOUT && res.token == 1, "a wait ends at its time, with the lock held");
 	for (int i = 0; i < 4; i++)
 		waits_as(i, "room", i + 1);
@@ -420,7 +479,7 @@ static void conditions(void)
 	actor_do(&crew[5], c_take, 0, "");
 	ok(actor_do(&crew[5], c_signal, 1, "").r == 0 && nothing_from(3, 100), "who is woken waits for the lock");
 	ok(actor_do(&crew[5], c_post, 0, "").r == 0 && result_is(3, SOON_MS, 0), "... and has it then");
-	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && actor_do(&crew[4], c_wait, 100, "").r == ETIMEDOUT,
+	ok(actor_do(&crew[5], c_signal, 0, "").r == 0 && actor_do(&crew[4], c_wait_held, 100, "").r == ETIMEDOUT,
 	   "a signal for nobody is nobody's");
 	crew_end();
 
@@ -453,6 +512,26 @@ static void condition_deaths(void)
 	nap_ns(50 * MS);
 	daemon_started(&daemon_);
 	ok(result_is(5, LONG_MS, 0) && result_is(2, SOON_MS, 0), "a signal while no daemon is there arrives when one is");
+	crew_end();
+}
+
+/* A child holds nothing and waits for nothing, and its end takes nothing from its parent. */
+static void condition_forks(void)
+{
+	int child;
+
+	crew_begin();
+	ok(all(c_open, 0, "forked"), "opened once more");
+	actor_do(&crew[0], c_take, 0, "");
+	child = actor_do(&crew[0], c_fork, true, "").r;
+	ok(child == 0 && actor_do(&crew[1], c_try, 0, "").r == EBUSY && actor_do(&crew[0], c_post, 0, "").r == 0,
+	   "forked with the lock held: the child has neither the lock nor the condition, the parent has (%d)", child);
+	crowd->in = 0;
+	ok(actor_do(&crew[0], c_wait_aside, 0, "").r == 0 && actor_do(&crew[1], c_are_in, 1, "").r == 0, "one waits");
+	child = actor_do(&crew[0], c_fork, false, "").r;
+	actor_send(&crew[0], c_join, 0, "");
+	ok(child == 0 && nothing_from(0, 50), "forked while a thread waits: the child does not wait, the thread does (%d)", child);
+	ok(actor_do(&crew[1], c_signal, 0, "").r == 0 && result_is(0, SOON_MS, 0), "... and is the one who is woken");
 	crew_end();
 }
 
@@ -537,12 +616,14 @@ int main(void)
 {
 	harness_begin(150);
 	shared = shared_memory(sizeof *shared);
+	crowd = shared_memory(sizeof *crowd);
 	ids = shared_memory(sizeof *ids * CREW * IDS);
 	daemon_started(&daemon_);
 	latches();
 	latch_deaths();
 	conditions();
 	condition_deaths();
+	condition_forks();
 	condition_restarts();
 	identifiers();
 	values();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "things_acts.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -93,6 +94,70 @@ int c_signal(struct stage *s, uint64_t all)
 {
 	(void)s;
 	return all ? dlock_cond_broadcast(mine.cond) : dlock_cond_signal(mine.cond);
+}
+
+struct crowd *crowd;
+
+int lock_taken(int r)
+{
+	if (r == EOWNERDEAD) {
+		crowd->died_inside = true;
+		return dlock_consistent(mine.lock);
+	}
+	return r;
+}
+
+int cond_waited(const struct timespec *abs)
+{
+	int r = lock_taken(dlock_wait(mine.lock));
+
+	if (r)
+		return r;
+	__atomic_fetch_add(&crowd->in, 1, __ATOMIC_RELAXED);
+	return lock_taken(abs ? dlock_cond_clockwait(mine.cond, mine.lock, CLOCK_MONOTONIC, abs) : dlock_cond_wait(mine.cond, mine.lock));
+}
+
+int c_wait(struct stage *s, uint64_t unused)
+{
+	int r = cond_waited(NULL);
+
+	(void)s;
+	(void)unused;
+	return r ? r : dlock_post(mine.lock);
+}
+
+int c_are_in(struct stage *s, uint64_t n)
+{
+	bool enough = false;
+
+	(void)s;
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; !enough; nap_ns(MS / 5)) {
+		int r = lock_taken(dlock_wait(mine.lock));
+
+		if (r)
+			return r;
+		enough = __atomic_load_n(&crowd->in, __ATOMIC_RELAXED) >= n;
+		r = dlock_post(mine.lock);
+		if (r || (!enough && now_ns() > until))
+			return r ? r : ETIMEDOUT;
+	}
+	return 0;
+}
+
+int c_signal_one(struct stage *s, uint64_t n)
+{
+	int r = c_are_in(s, n);
+
+	return r ? r : c_signal(s, 0);
+}
+
+int c_pass(struct stage *s, uint64_t unused)
+{
+	int r = lock_taken(dlock_wait(mine.lock));
+
+	(void)s;
+	(void)unused;
+	return r ? r : dlock_post(mine.lock);
 }
 
 /* --- Ids --- */

@@ -7,6 +7,7 @@
  *   ids                none is given out twice, nor one below what was given out before, also by a successor of the only user
  */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,85 +20,15 @@
 
 #define COUNT    1000000
 #define IDS      3
-#define IDS_MAX  40000
+#define IDS_MAX  100000
 
 static struct daemon daemon_;
 static struct shared {
-	unsigned in;                     /* so many have come to the condition. Under its lock, as is the next */
-	bool died_inside;
 	unsigned n_ids;
 	uint64_t id[IDS_MAX];            /* all that were given out */
 } *shared;
 
 /* --- What they do --- */
-
-/* It says so, once, where one died with the lock. */
-static int locked(int r)
-{
-	if (r == EOWNERDEAD) {
-		shared->died_inside = true;
-		return dlock_consistent(mine.lock);
-	}
-	return r;
-}
-
-static int wait_then(void (*then)(void))
-{
-	int r = locked(dlock_wait(mine.lock));
-
-	if (r)
-		return r;
-	shared->in++;
-	r = locked(dlock_cond_wait(mine.cond, mine.lock));
-	then();
-	return r ? r : dlock_post(mine.lock);
-}
-
-static void nothing(void)
-{
-}
-
-static int c_wait(struct stage *s, uint64_t unused)
-{
-	(void)s;
-	(void)unused;
-	return wait_then(nothing);
-}
-
-/* Until so many have come, and have let go of the lock. */
-static int c_are_in(struct stage *s, uint64_t n)
-{
-	bool enough = false;
-
-	(void)s;
-	for (uint64_t until = now_ns() + LONG_MS * MS; !enough; nap_ns(MS / 5)) {
-		int r = locked(dlock_wait(mine.lock));
-
-		if (r)
-			return r;
-		enough = shared->in >= n;
-		dlock_post(mine.lock);
-		if (now_ns() > until)
-			return ETIMEDOUT;
-	}
-	return 0;
-}
-
-static int c_signal_one(struct stage *s, uint64_t n)
-{
-	int r = c_are_in(s, n);
-
-	return r ? r : dlock_cond_signal(mine.cond);
-}
-
-static int c_pass(struct stage *s, uint64_t unused)
-{
-	int r = locked(dlock_wait(mine.lock));
-
-	(void)s;
-	(void)unused;
-	return r ? r : dlock_post(mine.lock);
-}
 
 static int i_take(struct stage *s, uint64_t n)
 {
@@ -140,14 +71,11 @@ static void prepare_cond(void)
 	must(cond_opened("things", true));
 }
 
-static void is_through(void)
-{
-	step_mark(1);
-}
-
 static void cond_waits(void)
 {
-	must(wait_then(is_through));
+	must(cond_waited(NULL));
+	step_mark(1);
+	must(dlock_post(mine.lock));
 }
 
 static void cond_signals(void)
@@ -233,7 +161,7 @@ static void latch_last(struct step *s, long n)
 static void cond_works(void)
 {
 	must_do(&first, c_pass, 0, "the lock is free");
-	shared->in = 0;
+	crowd->in = 0;
 	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_signal_one, 1, "a signal");
 	is_served("who waits after that");
@@ -251,7 +179,7 @@ static void cond_waiter(struct step *s, long n)
 
 	step_to(s, n, false);
 	cut(s);
-	__atomic_fetch_add(&shared->in, 1, __ATOMIC_RELAXED);    /* so that the signal is given in any case */
+	__atomic_fetch_add(&crowd->in, 1, __ATOMIC_RELAXED);    /* so that the signal is given in any case */
 	if (s->told)
 		expect(told(&first, LONG_MS, &r) && r == 0, "the signal for one who was cut", r, 0);
 	cond_works();
@@ -261,7 +189,7 @@ static void cond_waiter(struct step *s, long n)
 static int c_pass_soon(struct stage *s, uint64_t ms)
 {
 	const struct timespec abs = abs_in_ms(ms);
-	int r = locked(dlock_clockwait(mine.lock, CLOCK_MONOTONIC, &abs));
+	int r = lock_taken(dlock_clockwait(mine.lock, CLOCK_MONOTONIC, &abs));
 
 	(void)s;
 	return r ? r : dlock_post(mine.lock);
@@ -272,7 +200,7 @@ static void cond_works_beside_it(void)
 {
 	int r = -1;
 
-	shared->in = 0;
+	crowd->in = 0;
 	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_signal_one, 1, "a signal");
 	if (told(&second, WHILE_MS, &r)) {
@@ -289,7 +217,7 @@ static void cond_stopped(struct step *s, long n)
 	bool signalled;
 	int r = -1;
 
-	shared->in = 0;
+	crowd->in = 0;
 	step_to(s, n, false);
 	cut(s);
 	signalled = s->told && told(&first, WHILE_MS, &r);
@@ -316,8 +244,8 @@ static void cond_signalled(struct step *s, long n)
 	int r = -1;
 	bool came;
 
-	shared->in = 0;
-	shared->died_inside = false;
+	crowd->in = 0;
+	crowd->died_inside = false;
 	step_begin_free(s, s->how);
 	must_do(&first, c_are_in, 1, "one waits");
 	actor_send(&second, c_wait, 0, thing_name);
@@ -328,8 +256,8 @@ static void cond_signalled(struct step *s, long n)
 	cut(s);
 	if (!stops)
 		must_do(&first, c_pass, 0, "the lock is free");
-	came = told(&second, stops || s->mark || shared->died_inside ? 1 : LONG_MS, &r);
-	expect(came || stops || s->mark || shared->died_inside, "a signal for one who was killed before it had the lock", r, 0);
+	came = told(&second, stops || s->mark || crowd->died_inside ? 1 : LONG_MS, &r);
+	expect(came || stops || s->mark || crowd->died_inside, "a signal for one who was killed before it had the lock", r, 0);
 	if (!came)
 		must_do(&first, c_signal, 0, "another signal");
 	goes_on(s);
@@ -341,7 +269,7 @@ static void cond_signaller(struct step *s, long n)
 {
 	int r = -1;
 
-	shared->in = 0;
+	crowd->in = 0;
 	actor_send(&second, c_wait, 0, thing_name);
 	must_do(&first, c_are_in, 1, "one waits");
 	step_to(s, n, false);
@@ -395,6 +323,87 @@ static void ids_alone(struct step *s, long n)
 	must_do(&first, i_close, 0, "closed");
 }
 
+/*
+ * Two who take ids at once. The clock is asked only where a call comes long after the last one: so nobody who is led from its beginning
+ * on comes to the way that is to be fast. He is caught there as he runs, led some instructions further, and stands while another takes some.
+ */
+#define BATCH 20000                      /* he is caught long before */
+#define CATCHES (harness.full ? 20000 : 500)
+#define FAST  48                         /* instructions from an id to the next, and some more; some catches go on into the slow way */
+#define SLOW  600
+
+static struct race {
+	unsigned turn, at, stop, over;   /* turn of his: at so many; is to stop, is over */
+	uint64_t id[BATCH];
+} *race;
+
+static void ids_are_raced_for(void)
+{
+	for (unsigned turn = 1;; turn++) {
+		while (__atomic_load_n(&race->turn, __ATOMIC_ACQUIRE) < turn)
+			sched_yield();
+		for (unsigned i = 0; i < BATCH && __atomic_load_n(&race->stop, __ATOMIC_RELAXED) < turn; i++) {
+			must(dlock_id_next(mine.gen, &race->id[i]));
+			__atomic_store_n(&race->at, i + 1, __ATOMIC_RELEASE);
+		}
+		__atomic_store_n(&race->over, turn, __ATOMIC_RELEASE);
+	}
+}
+
+static void come_to(const unsigned *what, unsigned n)
+{
+	for (uint64_t until = now_ns() + PATIENCE_MS * MS; __atomic_load_n(what, __ATOMIC_ACQUIRE) < n; sched_yield())
+		if (now_ns() > until)
+			give_up("one who takes ids goes on");
+}
+
+static bool raced_twice(unsigned from)
+{
+	for (unsigned i = 0; i < race->at; i++)
+		for (unsigned k = from; k < shared->n_ids; k++)
+			if (race->id[i] == shared->id[k % IDS_MAX])
+				return true;
+	return false;
+}
+
+/* Whether he was in the midst of it. */
+static bool ids_caught(struct step *s, unsigned turn, bool *ret_twice)
+{
+	unsigned from = shared->n_ids;
+	bool inside;
+
+	race->at = 0;
+	__atomic_store_n(&race->turn, turn, __ATOMIC_RELEASE);
+	come_to(&race->at, 1 + random_below(300));
+	step_attach(s);
+	step_to(s, s->at + random_below(random_below(4) ? FAST : SLOW), false);
+	inside = __atomic_load_n(&race->over, __ATOMIC_ACQUIRE) < turn;
+	must_do(&first, i_take, IDS, "ids of another");
+	__atomic_store_n(&race->stop, turn, __ATOMIC_RELEASE);
+	step_detach(s, 0);
+	come_to(&race->over, turn);
+	*ret_twice = raced_twice(from);
+	return inside;
+}
+
+static void ids_raced_for(void)
+{
+	static const struct stepper how = { prepare_ids, ids_are_raced_for, NULL };
+	unsigned turn = 0, caught = 0, twice = 0;
+	struct step s;
+
+	race = shared_memory(sizeof *race);
+	step_begin_free(&s, &how);
+	while (turn < CATCHES || (caught < CATCHES / 5 && turn < 20 * CATCHES)) {
+		bool double_;
+
+		caught += ids_caught(&s, ++turn, &double_);
+		twice += double_;
+	}
+	step_kill(&s);
+	ok(!twice && caught, "of two who take ids, one caught in the midst of it %u times, none gets the other's (%u)", caught, twice);
+}
+
 static void ids_judge(void)
 {
 	unsigned n = shared->n_ids < IDS_MAX ? shared->n_ids : IDS_MAX;
@@ -423,6 +432,7 @@ int main(void)
 {
 	harness_begin(getenv("DLOCK_CHECK_FULL") ? 400 : 100);
 	shared = shared_memory(sizeof *shared);
+	crowd = shared_memory(sizeof *crowd);
 	daemon_started(&daemon_);
 	strcpy(thing_name, "things");
 	crew_begin(l_open, COUNT);
@@ -434,6 +444,7 @@ int main(void)
 	crew_end();
 	crew_begin(i_open, 0);
 	play_all(ids, 1);
+	ids_raced_for();
 	crew_end();
 	actor_begin(&first);
 	play_all(ids + 1, 1);
