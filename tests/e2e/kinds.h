@@ -10,9 +10,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 struct role {
 	int (*take)(void *h);
+	int (*timed)(void *h, const struct timespec *abs);       /* the same until that of CLOCK_MONOTONIC */
 	int (*try)(void *h);
 	int (*give)(void *h);
 	int (*check)(void *h);           /* 0 while it is held */
@@ -30,6 +32,7 @@ struct kind {
 	bool rides;                      /* its token is that of the node's grant: not lower, but perhaps the same */
 	unsigned delay_ms;               /* for so long nobody has it after the end of a process that held it */
 	int (*fd)(void *h, int *ret);    /* that hints at a loss; NULL: there is none */
+	int (*cancel)(void *h);          /* those who wait through the handle; NULL: there is no such thing */
 };
 
 extern const struct kind kinds[];

@@ -64,6 +64,16 @@ static int lock_take(void *h)
 	return dlock_wait(h);
 }
 
+static int lock_timed(void *h, const struct timespec *abs)
+{
+	return dlock_clockwait(h, CLOCK_MONOTONIC, abs);
+}
+
+static int lock_cancel(void *h)
+{
+	return dlock_cancel(h);
+}
+
 static int lock_try(void *h)
 {
 	return dlock_trywait(h);
@@ -115,6 +125,11 @@ static int sem_take_two(void *h)
 	return dlock_sem_wait_n(h, 2);
 }
 
+static int sem_timed_two(void *h, const struct timespec *abs)
+{
+	return dlock_sem_clockwait_n(h, 2, CLOCK_MONOTONIC, abs);
+}
+
 static int sem_try_two(void *h)
 {
 	return dlock_sem_trywait_n(h, 2);
@@ -135,10 +150,15 @@ static int sem_token_it(void *h, uint64_t *ret)
 	return dlock_sem_token(h, ret);
 }
 
-#define SEM { sem_take_two, sem_try_two, sem_give_two, sem_check_it, sem_token_it }
+#define SEM { sem_take_two, sem_timed_two, sem_try_two, sem_give_two, sem_check_it, sem_token_it }
 static int read_take(void *h)
 {
 	return dlock_wait_shared(h);
+}
+
+static int read_timed(void *h, const struct timespec *abs)
+{
+	return dlock_clockwait_shared(h, CLOCK_MONOTONIC, abs);
 }
 
 static int read_try(void *h)
@@ -146,8 +166,8 @@ static int read_try(void *h)
 	return dlock_trywait_shared(h);
 }
 
-#define READ { read_take, read_try, lock_give, lock_check, lock_token }
-#define LOCK { lock_take, lock_try, lock_give, lock_check, lock_token }
+#define READ { read_take, read_timed, read_try, lock_give, lock_check, lock_token }
+#define LOCK { lock_take, lock_timed, lock_try, lock_give, lock_check, lock_token }
 
 /* --- Elections: a candidate leads, and says so --- */
 
@@ -185,6 +205,11 @@ static int elect_take(void *h)
 	return elected(h, dlock_elect_campaign(h, "leader", 6));
 }
 
+static int elect_timed(void *h, const struct timespec *abs)
+{
+	return elected(h, dlock_elect_clockcampaign(h, "leader", 6, CLOCK_MONOTONIC, abs));
+}
+
 static int elect_try(void *h)
 {
 	return elected(h, dlock_elect_trycampaign(h, "leader", 6));
@@ -210,16 +235,16 @@ static int elect_fd(void *h, int *ret)
 	return dlock_elect_fd(h, ret);
 }
 
-#define ELECTION { elect_take, elect_try, elect_give, elect_check, elect_token }
+#define ELECTION { elect_take, elect_timed, elect_try, elect_give, elect_check, elect_token }
 
 const struct kind kinds[] = {
-	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, 0, lock_fd },
-	{ "a lock with a lock-delay", "delay", delayed_lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, DELAY_MS, lock_fd },
-	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false, 0, lock_fd },
-	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false, 0, lock_fd },
-	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false, 0, lock_fd },
-	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false, 0, lock_fd },
-	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true, 0, NULL },
-	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false, 0, elect_fd },
+	{ "a lock", "lock", lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, 0, lock_fd, lock_cancel },
+	{ "a lock with a lock-delay", "delay", delayed_lock_open, lock_close, EBUSY, true, LOCK, LOCK, false, DELAY_MS, lock_fd, lock_cancel },
+	{ "a lock of the process", "process", process_lock_open, lock_close, EBUSY, false, LOCK, LOCK, false, 0, lock_fd, lock_cancel },
+	{ "a lock that is read, for a writer", "read", lock_open, lock_close, EBUSY, true, READ, LOCK, false, 0, lock_fd, lock_cancel },
+	{ "a lock for readers", "toread", lock_open, lock_close, EBUSY, true, LOCK, READ, false, 0, lock_fd, lock_cancel },
+	{ "a lock that the process reads", "readall", process_lock_open, lock_close, EBUSY, false, READ, LOCK, false, 0, lock_fd, lock_cancel },
+	{ "permits of a semaphore", "sem", sem_open_three, sem_close_it, EAGAIN, false, SEM, SEM, true, 0, NULL, NULL },
+	{ "an election", "election", elect_open, elect_close, EBUSY, true, ELECTION, ELECTION, false, 0, elect_fd, NULL },
 };
 const unsigned kinds_count = sizeof kinds / sizeof *kinds;

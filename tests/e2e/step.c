@@ -49,7 +49,7 @@ static void run(const struct stepper *how, bool traced)
 		how->prepare();
 	if (traced) {
 		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-		syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+		syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), SIGSTOP);  /* prepare() may have made threads */
 	}
 	__atomic_store_n(&shared->begun, 1, __ATOMIC_RELAXED);
 	how->target();
