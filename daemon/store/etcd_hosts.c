@@ -83,14 +83,16 @@ void host_worked(struct etcd_host *h)
 
 /*
  * Answers count as in TCP's estimate. Who is given up took longer than was waited; but where there was not even a connection the host may be
- * dead, unless it was this process that came late. A probe is answered without the other members, so that it was quick says nothing.
+ * dead, and is not waited for much longer each time, unless it was this process that came late. A probe is answered without the
+ * other members, so that it was quick says nothing.
  */
 void host_took(struct etcd_host *h, const struct http_call *c)
 {
-	http_ms span = h->e->now - c->started;
-	bool answered = c->result == CURLE_OK;
-	bool given_up = c->result == CURLE_OPERATION_TIMEDOUT && (c->sent || 4 * span > 5 * c->connect_ms);
+	http_ms span = h->e->now - c->started, quarter = h->e->request_ms / 4;
+	bool answered = c->result == CURLE_OK, given_up = c->result == CURLE_OPERATION_TIMEDOUT;
 
+	if (given_up && !c->sent && 4 * span < 5 * c->connect_ms && span > quarter)
+		span = quarter;
 	if (answered && c->url != h->status_url)
 		h->took = (3 * h->took + span) / 4;
 	else if ((answered || given_up) && span > h->took)

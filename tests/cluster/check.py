@@ -280,10 +280,10 @@ class History:
 
     def judge_losses(self):
         for h, t in self.losses:
-            since = h.called - 3 * self.ttl
+            since = h.end - self.ttl                    # it was held at h.end, and was not at t: by a beat that was good for a TTL
             if any(h.host in hosts and begin <= t and (end is None or end >= since) for _, begin, end, hosts in self.faults):
                 continue
-            if self.starved(h.host, h.end, t):          # it was held at h.end, and was not at t
+            if self.starved(h.host, h.end, t):
                 self.excused += 1
             else:
                 self.no(f"lost at {t}, and nothing was wrong: {h}")

@@ -241,6 +241,13 @@ def _(h):
     h += [starved(6 * SEC, 65 * SEC // 10, [1]), starved(6 * SEC, 65 * SEC // 10, [2], "daemon 2"), starved(11 * SEC, 15 * SEC, [1])]
 
 
+@bad("a lock lost more than a TTL after the last fault was over")
+def _(h):
+    lost_at(h, 54 * SEC // 10)
+    find(h, who="nemesis", op="cut", ev="call")["hosts"] = [1]
+    find(h, who="nemesis", op="cut", ev="return")["hosts"] = [1]
+
+
 @bad("a lock lost while another's daemon had no processor")
 def _(h):
     lost_at(h, 15 * SEC // 10)
