@@ -5,7 +5,8 @@
  *
  * The holder gives back, or dies: the other gets it. Its daemon goes and comes back in time: held is held. Its daemon is frozen,
  * or killed for good: nobody else has it before the holder's own check, which asks no daemon, has said that it is lost. Its host hears
- * nobody any more: by then it has also been told, by its descriptor and by the signal that it has asked for.
+ * nobody any more: by then it has also been told, by its descriptor and by the signal that it has asked for. At last, for nobody, its
+ * cable is slow.
  */
 #include <errno.h>
 #include <poll.h>
@@ -353,6 +354,16 @@ static void story_told(void)
 	curtain_down("the holder's host is cut off: its descriptor, its signal or its end come before the next holder");
 }
 
+/* It has to find a store anew to which there and back takes up to a twelfth of TTL, and twice that with the connection. */
+static void story_slow(void)
+{
+	lab_slow(1, TTL_MS / 40, TTL_MS / 80);
+	daemon_kill(1, SIGKILL);
+	daemon_begin(1);
+	ok(daemon_ready(1, PATIENCE_MS), "a daemon that is started anew behind a slow cable comes in again");
+	lab_slow(1, 0, 0);
+}
+
 int main(void)
 {
 	if (kinds_count > ROWS_MAX)
@@ -368,5 +379,6 @@ int main(void)
 	story_lapse(SIGSTOP, "the holder's daemon is frozen: nobody has it before the holder has lost it; then all goes on");
 	story_lapse(SIGKILL, "the holder's daemon is killed: the same");
 	story_told();
+	story_slow();
 	return harness_end();
 }
