@@ -44,6 +44,8 @@ static void act(int fd)
 
 void actor_begin(struct actor *a)
 {
+	static unsigned begun;
+	unsigned nth = begun++;
 	int fd[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) < 0)
@@ -55,6 +57,8 @@ void actor_begin(struct actor *a)
 	if (a->pid == 0) {
 		end_with_parent();
 		close(fd[0]);
+		if (harness.nodes)
+			setenv("DLOCK_RUN_DIR", run_dir_of(nth), 1);
 		act(fd[1]);
 	}
 	close(fd[1]);

@@ -33,7 +33,7 @@ struct actor {
 	int fd;
 };
 
-void actor_begin(struct actor *a);
+void actor_begin(struct actor *a);               /* across nodes: of each node in turn */
 bool actor_send(struct actor *a, actor_fn fn, uint64_t arg, const char *text);
 bool actor_result(struct actor *a, unsigned ms, struct result *ret);     /* false: none came in time, or it has ended */
 struct result actor_do(struct actor *a, actor_fn fn, uint64_t arg, const char *text);    /* r -1: nothing came */

@@ -263,7 +263,8 @@ static void most_permits(void)
 	IS(EINVAL, dlock_sem_open(&s, "most", 0, NULL));
 	IS(EINVAL, dlock_sem_open(&s, "most", 1u << 31, NULL));
 	OK(dlock_sem_open(&s, "most", INT_MAX, NULL));
-	TRUE(value_is(s, INT_MAX));
+	if (!harness.nodes)              /* one of many says how many it has cached */
+		TRUE(value_is(s, INT_MAX));
 	IS(EINVAL, dlock_sem_wait_n(s, 0));
 	IS(EINVAL, dlock_sem_wait_n(s, 1u << 31));
 	IS(EINVAL, dlock_sem_trywait_n(s, UINT_MAX));
@@ -641,6 +642,8 @@ int main(void)
 	tell(conditions, "conditions: with a lock that is held enough, also after it has been read");
 	tell(numbers, "numbers by two handles rise together");
 	daemon_end(&node, SIGTERM);
+	if (skipped_across("barriers, where the daemon completes their rounds", "it did"))
+		return harness_end();
 	if (daemon_start(&node, built("daemon/dlockd"), as_many, NULL)) {
 		tell(barriers, "barriers, where the daemon completes their rounds");
 		daemon_end(&node, SIGTERM);

@@ -23,6 +23,7 @@
 
 #define PATIENT  4                       /* so many times as long as on a quiet machine */
 #define LOG_TAIL 4000
+#define NODES    3                       /* as far.sh has them; the first is the test's own */
 
 struct harness harness;
 
@@ -58,6 +59,13 @@ void skip(const char *title, const char *why)
 {
 	printf("ok %u - %s # SKIP %s\n", ++self.count, title, why);
 	fflush(stdout);
+}
+
+bool skipped_across(const char *title, const char *why)
+{
+	if (harness.nodes)
+		skip(title, why);
+	return harness.nodes;
 }
 
 void note(const char *text, ...)
@@ -119,6 +127,21 @@ static void remove_dir(void)
 		;
 }
 
+/* The test's daemon will be the first node. */
+static void configure_node(void)
+{
+	static char text[4096];
+	char path[300];
+	FILE *f;
+
+	snprintf(path, sizeof path, "%s/1/dlockd.conf", harness.nodes);
+	read_file(path, text, sizeof text);
+	snprintf(path, sizeof path, "%s/dlockd.conf", harness.dir);
+	f = fopen(path, "we");
+	if (!*text || !f || fputs(text, f) < 0 || fclose(f))
+		give_up("the configuration of a node is copied");
+}
+
 /* All descendants: those of a child that has ended are ours. */
 static void end_children(void)
 {
@@ -174,6 +197,7 @@ void harness_begin(unsigned seconds)
 	clock_gettime(CLOCK_REALTIME, &t);
 	harness.seed = seed ? strtoull(seed, NULL, 0) : (uint64_t)t.tv_sec * 1000000007u + (uint64_t)t.tv_nsec;
 	harness.full = getenv("DLOCK_CHECK_FULL") != NULL;
+	harness.nodes = getenv("DLOCK_TEST_NODES");
 	self.random = harness.seed;
 	self.owner = getpid();
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -193,6 +217,8 @@ void harness_begin(unsigned seconds)
 	snprintf(harness.run, sizeof harness.run, "%s/run", harness.dir);
 	setenv("DLOCK_RUN_DIR", harness.run, 1);
 	daemon_log_new();
+	if (harness.nodes)
+		configure_node();
 	note("seed %llu", (unsigned long long)harness.seed);
 }
 
@@ -332,6 +358,16 @@ const char *built(const char *path)
 		*strrchr(self_path, '/') = 0;
 	snprintf(t, sizeof text[0], "%s/%s", self_path, path);
 	return t;
+}
+
+const char *run_dir_of(unsigned n)
+{
+	static char text[300];
+
+	if (!harness.nodes || n % NODES == 0)
+		return harness.run;
+	snprintf(text, sizeof text, "%s/%u/run", harness.nodes, n % NODES + 1);
+	return text;
 }
 
 /* --- Daemons --- */

@@ -4,6 +4,9 @@
  *
  * What must hold: whatever way the test ends (also by its own time limit, or a signal), the directory
  * is gone afterwards, and so are all processes: orphans become the test's, and it ends its children.
+ *
+ * Where $DLOCK_TEST_NODES is set (far.sh) the test is told across nodes: its daemon is one of three, by the configuration that lies
+ * there, and its actors are clients of all three in turn.
  */
 #ifndef E2E_HARNESS_H
 #define E2E_HARNESS_H
@@ -41,6 +44,7 @@ extern struct harness {
 	char run[40];                    /* DIR/run, also in $DLOCK_RUN_DIR */
 	uint64_t seed;
 	bool full;                       /* the long form of the test was asked for: $DLOCK_CHECK_FULL */
+	const char *nodes;               /* $DLOCK_TEST_NODES; NULL: all is told of one node */
 } harness;
 
 /* To be called first, while the test has one thread. Where it hangs it ends itself, before run-tests does; seconds: what it needs on a quiet machine. */
@@ -50,6 +54,7 @@ int harness_end(void);                   /* the plan; the exit status */
 
 void ok(bool good, const char *title, ...) __attribute__((format(printf, 2, 3)));
 void skip(const char *title, const char *why);
+bool skipped_across(const char *title, const char *why);         /* across nodes: skips it, and says true */
 void note(const char *text, ...) __attribute__((format(printf, 1, 2)));
 void note_lines(const char *text);
 void note_file(const char *path);        /* its end */
@@ -82,6 +87,9 @@ void daemon_end(struct daemon *d, int signo);
 bool daemon_ended(struct daemon *d, unsigned ms);
 bool daemon_said(const char *text);      /* in the log of all daemons since the last daemon_log_new() */
 void daemon_log_new(void);
+
+/* Where the n-th client is to be: a run directory; n from 0. Static. */
+const char *run_dir_of(unsigned n);
 
 /* The output of "dlock ARGUMENTS", and its exit status. */
 int dlock_command(char *ret, size_t n, const char *arguments, ...) __attribute__((format(printf, 3, 4)));
