@@ -112,7 +112,22 @@ static bool count_one(struct thing *t, struct party *p)
 	return false;
 }
 
-static void present_one(struct thing *t, struct party *p, const struct record_view *v, bool *changed, bool *remove)
+/*
+ * What the record as it is says to it. Its own entry proves that it was counted; that the latch is open is an answer only where that has
+ * been read since it was asked. Whether it has to be read.
+ */
+static bool count_answered(struct party *p, const struct record_view *v)
+{
+	if (is_another(p))
+		party_answer(p, ENOENT, 0);
+	else if (!rec.count && v->asof < p->moment)
+		return true;
+	else if (latch_counted(&rec, p->id, p->number))
+		party_answer(p, 0, 0);
+	return false;
+}
+
+static void present_one(struct party *p, const struct record_view *v, struct record_want *ret)
 {
 	if (!p->birth)
 		p->birth = rec.birth;
@@ -127,18 +142,14 @@ static void present_one(struct thing *t, struct party *p, const struct record_vi
 			party_answer(p, 0, (uint64_t)latch_short(rec.birth) << 32 | rec.count);
 		return;
 	case SMALL_COUNT:
-		if (is_another(p))
-			party_answer(p, ENOENT, 0);
-		else if (latch_counted(&rec, p->id, p->number))
-			party_answer(p, 0, 0);
-		else
-			*changed |= count_one(t, p);
+		if (count_answered(p, v) && ret->what == RECORD_KEEP)
+			ret->what = RECORD_READ;
 		return;
 	case SMALL_UNLINK:
 		if (p->birth != rec.birth)
 			party_answer(p, 0, 0);
 		else
-			*remove = true;
+			ret->what = RECORD_REMOVE;
 		return;
 	case SMALL_NONE:
 	case SMALL_ENTER:
@@ -151,20 +162,21 @@ static void present_one(struct thing *t, struct party *p, const struct record_vi
 
 static void look_present(struct thing *t, const struct record_view *v, struct record_want *ret)
 {
-	bool changed = false, remove = false;
+	bool changed = false;
 	uint32_t spare;
 
 	t->initial = rec.initial;
 	show(t, rec.count ? LATCH_CLOSED : LATCH_OPEN, rec.count, rec.birth);
 	for (struct party *p = t->parties; p; p = p->next)
-		present_one(t, p, v, &changed, &remove);
+		present_one(p, v, ret);
+	for (struct party *p = t->parties; p && rec.count; p = p->next)
+		if (p->op == SMALL_COUNT)
+			changed |= count_one(t, p);
 	spare = n_spent(t);
-	if (changed || spare > TRIM_AT || (t->unused && spare)) {
-		latch_drop(&rec, spent, t);
-		*ret = (struct record_want){ RECORD_WRITE, bytes, latch_encode(&rec, bytes) };
-	}
-	if (remove)
-		ret->what = RECORD_REMOVE;
+	if (ret->what == RECORD_REMOVE || !(changed || spare > TRIM_AT || (t->unused && spare)))
+		return;
+	latch_drop(&rec, spent, t);
+	*ret = (struct record_want){ RECORD_WRITE, bytes, latch_encode(&rec, bytes) };
 }
 
 static void look(void *arg, const struct record_view *v, struct record_want *ret)

@@ -472,6 +472,37 @@ static void test_latch_opens(void **state)
 	world_end();
 }
 
+/* From the unlink's return on nobody counts at it any more, also where it was open, and nothing has been heard of its end. */
+static void test_latch_unlinked(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		uint64_t birth;
+
+		world_begin(KIND_LATCH, &nasty);
+		for (int i = 0; i < NODES; i++) {
+			ask_op(&w.node[i], &w.node[i].proc[0], SMALL_OPEN, 1);
+			settle(&w.node[i].proc[0]);
+		}
+		birth = w.node[0].proc[0].value >> 32;
+		for (int i = 0; i < NODES; i++) {
+			ask_op(&w.node[i], &w.node[i].proc[1], SMALL_COUNT, birth << 32 | 1);
+			settle(&w.node[i].proc[1]);
+			assert_int_equal(w.node[i].proc[1].error, 0);
+		}
+		ask_op(&w.node[0], &w.node[0].proc[2], SMALL_UNLINK, 0);
+		settle(&w.node[0].proc[2]);
+		assert_int_equal(w.node[0].proc[2].error, 0);
+		for (int i = 0; i < NODES; i++)
+			ask_op(&w.node[i], &w.node[i].proc[1], SMALL_COUNT, birth << 32 | 1);
+		for (int i = 0; i < NODES; i++) {
+			settle(&w.node[i].proc[1]);
+			assert_int_equal(w.node[i].proc[1].error, ENOENT);
+		}
+		world_end();
+	}
+}
+
 /* --- conditions --- */
 
 static unsigned told(void)
@@ -983,6 +1014,7 @@ int main(void)
 		STORY_("a countdown is counted once, and never below 0", test_count),
 		STORY_("countdowns of three nodes are counted once each, over lost answers and restarts", test_latch_counts),
 		STORY_("a latch is made once, opens for all, and is unlinked for all", test_latch_opens),
+		STORY_("whoever counts after an unlink is told, on all nodes", test_latch_unlinked),
 		STORY_("signals after waits began all arrive, over lost answers and restarts", test_cond_signals),
 		STORY_("who gives up leaves no signal behind", test_cond_cancels),
 		STORY_("who gives up long after he was signalled is told so", test_cond_is_slow),
