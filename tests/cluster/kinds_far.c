@@ -354,10 +354,10 @@ static void story_told(void)
 	curtain_down("the holder's host is cut off: its descriptor, its signal or its end come before the next holder");
 }
 
-/* It has to find a store anew to which there and back takes up to a twelfth of TTL, and twice that with the connection. */
+/* It has to find a store anew to which it takes more than a twentieth of TTL there and back, and that twice with the connection. */
 static void story_slow(void)
 {
-	lab_slow(1, TTL_MS / 40, TTL_MS / 80);
+	lab_slow(1, TTL_MS / 36, 0);
 	daemon_kill(1, SIGKILL);
 	daemon_begin(1);
 	ok(daemon_ready(1, PATIENCE_MS), "a daemon that is started anew behind a slow cable comes in again");
