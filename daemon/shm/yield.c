@@ -228,7 +228,8 @@ void space_revoke_share(struct space *s, uint32_t slot)
 
 	if (n->shared)
 		return;
-	n->keeps = !n->revoked;
+	if (!n->revoked)                 /* said again, as by the next master, it is what it was; nor is what is wanted as a whole */
+		n->keeps = 1;
 	yield_begin(s, slot);
 }
 
