@@ -82,6 +82,15 @@ void watch_owed(struct space *s, uint32_t slot)
 		watch_add(s, slot);
 }
 
+/*
+ * Whoever asks says what for, and rings after that; who sleeps has. A bit may be left over from one who has been served, or has rung for
+ * something else: asked for on his behalf, the lease would be claimed whole, and hold up those who read on other nodes.
+ */
+static bool want_is_said(struct space *s, uint32_t slot)
+{
+	return READ_LOAD(&seg_slot(s->base, slot)->wants) & WANTS || name_awaited(s, slot);
+}
+
 static void want_tokens(struct space *s, uint32_t slot)
 {
 	uint64_t w;
@@ -104,6 +113,8 @@ static void want_tokens(struct space *s, uint32_t slot)
 		return;                  /* whoever only reads has all he needs */
 	if (!lock_is_free(w) || (w & LOCK_L))
 		return;                  /* whoever owns it now: the next who needs tokens asks again */
+	if ((name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_RETURNED) && !want_is_said(s, slot))
+		return;
 	if (name_at(s, slot)->state == NAME_IDLE || name_at(s, slot)->state == NAME_TRIED || name_at(s, slot)->state == NAME_LEASED) {
 		s->scan_found = true;
 		s->shm->ops.want(s->shm->ops.arg, s, slot);

@@ -328,9 +328,15 @@ void rig_ring(struct space *s)
 	assert_int_equal(write(s->bell_clients, "", 1), 1);
 }
 
+void rig_say(struct space *s, uint32_t slot)
+{
+	READ_OR(&seg_slot(s->base, slot)->wants, WANTS_EXCLUSIVE);
+	seg_bit_set(s->base, SEG_WANT, slot);
+}
+
 void rig_want(struct space *s, uint32_t slot)
 {
-	seg_bit_set(s->base, SEG_WANT, slot);
+	rig_say(s, slot);
 	rig_ring(s);
 }
 

@@ -82,6 +82,7 @@ uint64_t *rig_word(struct space *s, uint32_t slot);
 
 /* As libdlock would, without sleeping: takes the word, or says that it would sleep. */
 bool rig_take(struct space *s, uint32_t slot, struct rig_client *c);
+void rig_say(struct space *s, uint32_t slot);   /* as a client that wants the lease, before it rings */
 void rig_want(struct space *s, uint32_t slot);           /* sets the bit and rings */
 void rig_watch(struct space *s, uint32_t slot);          /* likewise */
 void rig_ring(struct space *s);

@@ -306,7 +306,7 @@ static void rung_by_memory(void **state)
 	ask(&h, s, "wakes", 0);
 	while (!answered(&h))
 		fake_loop_turn(r.loop);
-	seg_bit_set(s->base, SEG_WANT, slot);
+	rig_say(s, slot);
 	assert_true(seg_ring(s->base));
 	assert_int_equal(r.wants, 0);
 	rig_turn(&r);
@@ -319,7 +319,7 @@ static void rung_by_memory(void **state)
 	ask(&h, s, "wakes", 0);
 	while (!answered(&h))
 		fake_loop_turn(r.loop);
-	seg_bit_set(s->base, SEG_WANT, slot);
+	rig_say(s, slot);
 	assert_true(seg_ring(s->base));
 	r.silent = false;
 	rig_stop(&r);

@@ -322,7 +322,7 @@ static void flood_of_wants(void **state)
 		slots[i] = rig_name(&t.r, &t.a, t.s, text);
 	}
 	for (int i = 0; i < N; i++)
-		seg_bit_set(t.s->base, SEG_WANT, slots[i]);
+		rig_say(t.s, slots[i]);
 	rig_ring(t.s);
 	for (int i = 0; t.r.wants < N + 1; i++) {
 		before = t.r.wants;
@@ -351,7 +351,7 @@ static void flood_of_rings(void **state)
 		while (write(t.s->bell_clients, bytes, sizeof bytes) > 0)
 			;
 		if (ms == 10)
-			seg_bit_set(t.s->base, SEG_WANT, slot);  /* and its ring is lost among them */
+			rig_say(t.s, slot);  /* and its ring is lost among them */
 		for (int i = 0; i < 1000 && write(t.s->bell_clients, bytes, 512) != 0; i++) {
 			turns++;
 			quiet += !fake_loop_turn(t.r.loop);
@@ -411,6 +411,27 @@ static void name_gone(void **state)
 	stage_done(&t);
 }
 
+/* Its client has been served, or has rung for another reason: there is nobody to claim a lease for. */
+static void left_over(void **state)
+{
+	struct stage t;
+	uint32_t slot;
+	unsigned before;
+
+	(void)state;
+	stage_open(&t);
+	slot = rig_name(&t.r, &t.b, t.s, "other");
+	before = t.r.wants;
+	seg_bit_set(t.s->base, SEG_WANT, slot);
+	rig_ring(t.s);
+	fake_loop_advance(t.r.loop, 100 * MS);
+	assert_int_equal(t.r.wants, before);
+	rig_want(t.s, slot);
+	fake_loop_advance(t.r.loop, 5 * MS);
+	assert_int_equal(t.r.wants, before + 1);
+	stage_done(&t);
+}
+
 static void rescanned(void **state)
 {
 	struct stage t;
@@ -419,7 +440,7 @@ static void rescanned(void **state)
 	(void)state;
 	stage_open(&t);
 	slot = rig_name(&t.r, &t.b, t.s, "other");
-	seg_bit_set(t.s->base, SEG_WANT, slot);
+	rig_say(t.s, slot);
 	/* The daemon had taken the second level, and died before it came to the first. */
 	memset(seg_level2(t.s->base, SEG_WANT), 0, SEG_L2_WORDS * 8);
 	rig_stop(&t.r);
@@ -439,6 +460,7 @@ int main(void)
 		STORY(closed, "who waits for another node sleeps until the grant, and keeps his place"),
 		STORY(dropped, "a slot on which nobody sleeps is dropped, and an empty list sets no timer"),
 		STORY(bit_without_name, "bits of slots without a name are nothing"),
+		STORY(left_over, "nor is one that is left over from somebody who wants nothing any more"),
 		STORY(wakes_again, "a wake-up that a stopped process owes is given"),
 		STORY(turn_of_nobody, "another node's turn that none has asked for is nobody's"),
 		STORY(long_list, "a long list is looked through in parts, all of it within 100 ms"),
