@@ -174,8 +174,8 @@ static void configure(unsigned host)
 	FILE *f = fopen(path, "we");
 	if (!f)
 		give_up("%s: %s", path, strerror(errno));
-	fprintf(f, "[Node]\nName=h%u\nListen=%s:7420\n[Cluster]\nName=lab\nTTL=%ums\nKey=%s/key\nStore=etcd://", host,
-		lab_address(host), town.ttl_ms, harness.dir);
+	fprintf(f, "[Node]\nName=h%u\nListen=%s:7420\nMaster=%s\n[Cluster]\nName=lab\nTTL=%ums\nKey=%s/key\nStore=etcd://", host,
+		lab_address(host), host <= town.meek ? "no" : "yes", town.ttl_ms, harness.dir);
 	for (unsigned i = 0; i < TOWN_STORES; i++)
 		fprintf(f, "%s%s:%d", i ? "," : "", lab_address(store_host(i)), ETCD_PORT);
 	fprintf(f, "/lab\n%s", more_lines);
@@ -332,6 +332,10 @@ void town_begin(unsigned hosts, unsigned ttl_ms)
 	for (unsigned i = 1; i <= hosts; i++) {
 		disk_make(i);
 		wallclock_make(i);
+	}
+	if (town.meek) {                         /* whoever is alone writes the first map, and coordinates from then on */
+		daemon_begin(hosts);
+		daemon_await(hosts);
 	}
 	for (unsigned i = 1; i <= hosts; i++)
 		daemon_begin(i);

@@ -22,6 +22,7 @@ struct town {
 	unsigned hosts;
 	unsigned ttl_ms;
 	unsigned more;                           /* hosts beyond those, which nothing runs on; set before town_begin() */
+	unsigned meek;                           /* the first so many master nothing, and the last one coordinates; set before town_begin() */
 	volatile pid_t *daemon;                  /* by host; 0: does not run. Children of ours see it too */
 	volatile pid_t *store;                   /* from 0; likewise */
 	bool frozen[TOWN_HOSTS_MAX + 1];         /* the daemon */
