@@ -7,6 +7,9 @@
  * or killed for good: nobody else has it before the holder's own check, which asks no daemon, has said that it is lost. Its host hears
  * nobody any more: by then it has also been told, by its descriptor and by the signal that it has asked for. At last, for nobody, its
  * cable is slow.
+ *
+ * Where it is who waits whose daemon is frozen, or killed, he is granted nothing of what is given back meanwhile, by the claim of a session that
+ * has ended: whoever waits behind him has it, and he himself when that one has given it back. Who waits to upgrade there hears that he reads no more.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,23 +23,27 @@
 #include "town.h"
 
 #define TTL_MS   6000                    /* what is to be held over a restart is held on a busy machine */
+#define SOON_MS  500                     /* less than any time-out within */
+#define TRIPS    4
 #define ROWS_MAX 24
 
 static struct cast {
 	struct scene scene;
 	struct actor holder, other, next;        /* next: of the other's host, too */
 	uint64_t token;
-} cast[ROWS_MAX];
+	struct pace pace;
+} cast[ROWS_MAX], awaited[ROWS_MAX];             /* in the second the other is of host 1, which holder and next are not */
 
 static bool good;
 
-static struct cast *row(unsigned i)
+static struct cast *row(struct cast *of, unsigned i)
 {
-	scene = cast[i].scene;
-	return &cast[i];
+	scene = of[i].scene;
+	return &of[i];
 }
 
-#define EACH_ROW(c) for (unsigned i_ = 0; i_ < kinds_count && (c = row(i_)); i_++)
+#define EACH_OF(of, c) for (unsigned i_ = 0; i_ < kinds_count && (c = row(of, i_)); i_++)
+#define EACH_ROW(c) EACH_OF(cast, c)
 
 static void expect(bool right, const char *what, int r)
 {
@@ -51,31 +58,38 @@ static void at_host(unsigned host)
 	setenv("DLOCK_RUN_DIR", town_run_dir(host), 1);
 }
 
-static void curtain_up(void)
+/* Whoever holds is of that host, who wants it of the other one. */
+static void enter_all(struct cast *of, unsigned host, unsigned next)
 {
 	struct cast *c;
 
 	for (unsigned i = 0; i < kinds_count; i++) {
 		scene.kind = &kinds[i];
 		scene_new();
-		cast[i].scene = scene;
+		of[i] = (struct cast){ .scene = scene };
 	}
-	EACH_ROW(c) {
-		at_host(1);
+	EACH_OF(of, c) {
+		at_host(host);
 		enters(&c->holder);
-		at_host(2);
+		at_host(3 - host);
 		enters(&c->other);
+		at_host(next);
 		enters(&c->next);
 		c->token = takes(&c->holder);
 	}
-	good = true;
 }
 
-static void all_leave(void)
+static void curtain_up(void)
+{
+	good = true;
+	enter_all(cast, 1, 2);
+}
+
+static void all_go(struct cast *of)
 {
 	struct cast *c;
 
-	EACH_ROW(c) {
+	EACH_OF(of, c) {
 		actor_kill(&c->holder, SIGKILL);
 		actor_kill(&c->other, SIGKILL);
 		actor_kill(&c->next, SIGKILL);
@@ -84,7 +98,7 @@ static void all_leave(void)
 
 static void curtain_down(const char *title)
 {
-	all_leave();
+	all_go(cast);
 	ok(good, "%s", title);
 }
 
@@ -131,21 +145,35 @@ static void all_busy(void)
 	}
 }
 
+/* From one to the other, who waits; its pace is noted. */
+static void hand_over(struct cast *c, struct actor *from, bool back, struct actor *to)
+{
+	uint64_t since = now_ns();
+
+	does(from, act_give, back, 0, "who has it gives it back");
+	struct result r = comes(to, PATIENCE_MS, c->token, "who waits on the other host has it");
+	pace_took(&c->pace, r.at_ns > since ? r.at_ns - since : 0, SOON_MS);
+	c->token = r.token;
+}
+
 static void story_hand_over(void)
 {
 	struct cast *c;
 
 	curtain_up();
 	all_busy();
-	others_wait();
 	EACH_ROW(c) {
-		does(&c->holder, act_give, 0, 0, "the holder gives back");
-		uint64_t token = comes(&c->other, PATIENCE_MS, c->token, "who waits on the other host has it").token;
-		actor_send(&c->holder, act_take, 0, NULL);
-		does(&c->other, act_give, 1, 0, "and gives it back");
-		comes(&c->holder, PATIENCE_MS, token, "the first has it again");
+		for (unsigned i = 0; i < TRIPS && good; i++) {
+			waits(&c->other, act_take);
+			hand_over(c, &c->holder, false, &c->other);
+			actor_send(&c->holder, act_take, 0, NULL);
+			if (!asleep(c->holder.pid))
+				give_up("%s: who comes back waits", scene.kind->name);
+			hand_over(c, &c->other, true, &c->holder);
+		}
+		expect(pace_is_quick(&c->pace), "each time it takes as long as some time-out", 0);
 	}
-	curtain_down("everything that can be held goes from host to host, and back");
+	curtain_down("everything that can be held goes from host to host, and back, and nobody is woken by a time-out");
 }
 
 static void story_death(void)
@@ -197,17 +225,106 @@ static int act_watch(struct stage *s, uint64_t arg)
 	return r;
 }
 
+/* --- Who waits at a host that is lost --- */
+
+static struct {
+	struct scene scene;
+	struct actor climber, reader;    /* on hosts 1 and 2, both read */
+} stairs;
+
+static int act_upgrade(struct stage *s, uint64_t unused)
+{
+	(void)s;
+	(void)unused;
+	return dlock_upgrade(scene.thing);
+}
+
+static bool by_readers(void)
+{
+	return !strcmp(scene.kind->word, "toread");
+}
+
+static void waiters_up(void)
+{
+	struct cast *c;
+
+	enter_all(awaited, 2, 2);
+	EACH_OF(awaited, c)
+		waits(&c->other, act_take);
+	scene.kind = kinds;
+	while (strcmp(scene.kind->word, "read"))
+		scene.kind++;
+	scene_new();
+	stairs.scene = scene;
+	at_host(1);
+	enters(&stairs.climber);
+	at_host(2);
+	enters(&stairs.reader);
+	takes(&stairs.climber);
+	takes(&stairs.reader);
+	waits(&stairs.climber, act_upgrade);
+}
+
+/* Host 1 does not hear of it. */
+static void waiters_are_next(void)
+{
+	struct cast *c;
+
+	EACH_OF(awaited, c) {
+		does(&c->holder, act_give, 0, 0, "one gives back, for one whose host is lost");
+		actor_send(&c->next, act_take, 1, NULL);
+	}
+}
+
+static void waiters_are_passed(void)
+{
+	struct cast *c;
+
+	EACH_OF(awaited, c) {
+		struct result r = { .r = -1 };
+
+		actor_result(&c->next, PATIENCE_MS, &r);
+		expect(r.r == 0, "who waits behind one whose host is lost", r.r);
+		c->token = r.token;
+	}
+	scene = stairs.scene;
+	does(&stairs.reader, act_give, 0, 0, "who reads beside one whose host is lost");
+	does(&stairs.reader, act_take, 1, 0, "who writes after one whose host is lost");
+}
+
+static void waiters_come_later(void)
+{
+	struct cast *c;
+	struct result r = { .r = -1 };
+
+	EACH_OF(awaited, c) {
+		if (!by_readers())
+			expect(!actor_result(&c->other, 0, &r), "who waited at the host that was lost has it beside another", 0);
+		does(&c->next, act_still, 1, 0, "the next one's check");
+		does(&c->next, act_give, 1, 0, "the next one gives it back");
+		comes(&c->other, PATIENCE_MS, by_readers() ? 0 : c->token, "who waited at the host that was lost has it at last");
+	}
+	scene = stairs.scene;
+	actor_result(&stairs.climber, PATIENCE_MS, &r);
+	expect(r.r == ESTALE, "who was to upgrade at the host that was lost", r.r);
+	actor_kill(&stairs.climber, SIGKILL);
+	actor_kill(&stairs.reader, SIGKILL);
+	all_go(awaited);
+}
+
 static void story_lapse(int signo, const char *title)
 {
 	struct cast *c;
 	double margin = 1e9;
 
 	curtain_up();
+	waiters_up();
 	others_wait();
 	EACH_ROW(c)
 		actor_send(&c->holder, act_watch, 0, NULL);
-	nap_ns(random_below(300) * MS);
+	nap_ns((100 + random_below(300)) * MS);
 	daemon_kill(1, signo);
+	waiters_are_next();
 	EACH_ROW(c) {
 		struct result had = comes(&c->other, PATIENCE_MS, c->token, "who waits has it once the holder's node is lost"), lost = { .r = -1 };
 
@@ -218,6 +335,7 @@ static void story_lapse(int signo, const char *title)
 			margin = ((double)had.at_ns - (double)lost.token) / 1e6;
 	}
 	note("from the last good check to the next holder: %.0f ms at least", margin);
+	waiters_are_passed();
 	if (signo == SIGSTOP)
 		daemon_thaw(1);
 	else
@@ -231,6 +349,7 @@ static void story_lapse(int signo, const char *title)
 		does(&c->other, act_give, 1, 0, "the next one gives it back");
 		comes(&c->holder, PATIENCE_MS, token, "the first has it once more");
 	}
+	waiters_come_later();
 	curtain_down(title);
 }
 
@@ -347,7 +466,7 @@ static void story_told(void)
 	bool in_time = play_told();
 
 	for (unsigned tries = 1; !in_time && good && tries < TOLD_TRIES; tries++) {
-		all_leave();
+		all_go(cast);
 		in_time = play_told();
 	}
 	expect(in_time, "a holder was not told before it was another's", 0);
@@ -376,8 +495,8 @@ int main(void)
 	story_hand_over();
 	story_death();
 	story_restart();
-	story_lapse(SIGSTOP, "the holder's daemon is frozen: nobody has it before the holder has lost it; then all goes on");
-	story_lapse(SIGKILL, "the holder's daemon is killed: the same");
+	story_lapse(SIGSTOP, "a daemon is frozen: nobody has what is held there before the holder has lost it, and who waits there is passed over; then all goes on");
+	story_lapse(SIGKILL, "a daemon is killed: the same");
 	story_told();
 	story_slow();
 	return harness_end();
