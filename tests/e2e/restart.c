@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The daemon goes and comes back under a thousand holders: all keep what they have, who waits is
+ * The daemon goes and comes back under a thousand holds, of all kinds in turn: all keep what they have, who waits is
  * served. While it is stopped, cached locks go on, and everything else waits for it. With nothing to
  * do it does not wake up.
  */
@@ -14,9 +14,10 @@
 
 #include "actor.h"
 #include "harness.h"
+#include "kinds.h"
 
 #define HOLDERS   52
-#define EACH      20                     /* locks of each holder */
+#define EACH      20                     /* of each holder, the first one a lock */
 #define WAITERS   20                     /* waiter w sleeps on the first lock of holder w */
 #define RESTARTS  8
 #define LIMIT_MS  100u
@@ -27,23 +28,31 @@ static struct actor holder[HOLDERS], waiter[WAITERS];
 
 /* --- A holder of many --- */
 
-static dlock_t *held[EACH];
-static uint64_t token_of[EACH];
+static struct held {
+	const struct kind *kind;
+	void *thing;
+	uint64_t token;
+} held[EACH];
+
+static int hold_one(struct held *h, const char *name)
+{
+	int r = h->kind->open(&h->thing, name);
+
+	r = r ? r : h->kind->holds.take(h->thing);
+	return r ? r : h->kind->holds.token(h->thing, &h->token);
+}
 
 static int hold_many(struct stage *s, uint64_t which)
 {
 	char name[40];
 	int r = 0;
 
-	for (int i = 0; i < EACH && r == 0; i++) {
-		snprintf(name, sizeof name, "held/%d/%d", (int)which, i);
-		r = dlock_open(&held[i], name, NULL);
-		if (r == 0)
-			r = dlock_wait(held[i]);
-		if (r == 0)
-			r = dlock_token(held[i], &token_of[i]);
+	for (unsigned i = 0; i < EACH && r == 0; i++) {
+		snprintf(name, sizeof name, "held/%d/%u", (int)which, i);
+		held[i].kind = &kinds[i % kinds_count];
+		r = hold_one(&held[i], name);
 	}
-	s->lock[0] = held[0];
+	s->lock[0] = held[0].thing;
 	return r;
 }
 
@@ -54,8 +63,8 @@ static int lost_of_many(struct stage *s, uint64_t from)
 	int lost = 0;
 
 	(void)s;
-	for (int i = (int)from; i < EACH; i++)
-		lost += dlock_check(held[i]) != 0 || dlock_token(held[i], &token) != 0 || token != token_of[i];
+	for (const struct held *h = held + from; h < held + EACH; h++)
+		lost += h->kind->holds.check(h->thing) != 0 || h->kind->holds.token(h->thing, &token) != 0 || token != h->token;
 	return lost;
 }
 
@@ -64,8 +73,8 @@ static int post_many(struct stage *s, uint64_t from)
 	int r = 0;
 
 	(void)s;
-	for (int i = (int)from; i < EACH && r == 0; i++)
-		r = dlock_post(held[i]);
+	for (const struct held *h = held + from; h < held + EACH && r == 0; h++)
+		r = h->kind->holds.give(h->thing);
 	return r;
 }
 
@@ -83,7 +92,7 @@ static void gather(void)
 		struct result r = { .r = -1 };
 
 		if (!actor_result(&holder[p], PATIENCE_MS, &r) || r.r)
-			give_up("a holder of %d locks: %d", EACH, r.r);
+			give_up("a holder of %d: %d", EACH, r.r);
 	}
 	for (int w = 0; w < WAITERS; w++) {
 		snprintf(name, sizeof name, "held/%d/0", w);
@@ -168,7 +177,7 @@ static void test_restarts(void)
 		n_lost += lost(0);
 		n_awake += awake();
 	}
-	ok(n_lost == 0, "%d holds outlive %d restarts, by SIGKILL and SIGTERM in turn (%d lost)", HOLDERS * EACH, RESTARTS,
+	ok(n_lost == 0, "%d holds of all kinds outlive %d restarts, by SIGKILL and SIGTERM in turn (%d lost)", HOLDERS * EACH, RESTARTS,
 	   n_lost);
 	ok(n_awake == 0, "nobody who waits is let in, or sent away (%d)", n_awake);
 	note("%.1f ms from start to ready, at most", (double)slowest / 1e6);
