@@ -2,7 +2,7 @@
 /*
  * A node that has all that it needs to be one, and says what it likes: hostile_peer SEED SECONDS OWN-SESSION {SESSION ADDRESS}…
  * (sessions in hexadecimal). It is connected to all of these, and sends them well-formed frames of every kind, as many as they
- * take: of its own and of other sessions, of any epoch, with numbers as large as they come; the same again; and now and
+ * take (one kind that it never sent is a failure): of its own and of other sessions, of any epoch, with numbers as large as they come; the same again; and now and
  * then what is no frame. Of the name "default/count" it claims nothing in its own name, since it could keep that.
  */
 #include <stdio.h>
@@ -19,6 +19,12 @@
 #define BURST 64
 #define WINDOW (1u << 20)
 #define NAMES 3000
+enum {
+#define X(name, to) KIND_##name,
+	MSG_KINDS(X)
+#undef X
+	KINDS
+};
 
 static struct {
 	struct loop *loop;
@@ -32,7 +38,7 @@ static struct {
 	unsigned peers;
 	uint8_t again[FRAME_MAX];
 	uint32_t again_n;
-	unsigned long long sent, ups;
+	unsigned long long sent, ups, of_kind[KINDS];
 } me;
 
 static uint64_t chance(void)
@@ -54,6 +60,12 @@ static uint32_t any_weight(void)
 	return (uint32_t)(chance() % 2 ? MSG_WEIGHT_ALL : any_number());
 }
 
+/* Most kinds know but a few. */
+static uint16_t any_flags(void)
+{
+	return (uint16_t)(chance() % 2 ? 0 : chance() % 2 ? 1u << chance() % 16 : chance());
+}
+
 static bool claims(enum msg_kind kind)
 {
 	return msg_receiver(kind) == MSG_TO_MASTER || msg_receiver(kind) == MSG_TO_BARRIER_MASTER;
@@ -62,7 +74,7 @@ static bool claims(enum msg_kind kind)
 static void forge(struct frame *f, char key[40], unsigned to)
 {
 	static uint8_t value[CORE_VALUE_MAX];
-	enum msg_kind kind = (enum msg_kind)(chance() % (MSG_ACCOUNT + 1));
+	enum msg_kind kind = (enum msg_kind)(chance() % KINDS);
 	bool own = chance() % 4 != 0;
 	int n = snprintf(key, 40, "default/%s", !claims(kind) || !own ? "count" : "");
 
@@ -74,11 +86,11 @@ static void forge(struct frame *f, char key[40], unsigned to)
 		.from = { own ? me.own : me.peer[chance() % me.peers].session, (uint32_t)(1 + chance() % 3) },
 		.epoch = (uint32_t)(chance() % 4 ? 1 + chance() % 6 : any_number()), .held = any_weight(), .wanted = any_weight(),
 		.limit = (uint32_t)any_number(), .number = any_number(), .stamp = any_number(), .seen = any_number(), .used = any_number(),
-		.range = { any_number(), any_number() }, .error = -(int)(chance() % 120), .flags = (uint16_t)(chance() % 2 ? 0 : chance()),
-		.priority = (uint8_t)chance(), .term = any_number(), .count = (uint32_t)any_number(), .resize = (uint32_t)any_number(),
+		.range = { any_number(), any_number() }, .error = -(int)(chance() % 120), .flags = any_flags(),
+		.priority = (uint8_t)(chance() % 2 ? 0 : chance()), .term = any_number(), .count = (uint32_t)any_number(), .resize = (uint32_t)any_number(),
 		.present = (uint32_t)any_number(), .limit_stamp = any_number(),
 		.heir = { me.peer[chance() % me.peers].session, (uint32_t)(1 + chance() % 3) }, .heir_number = any_number(),
-		.value = { .state = CORE_VALUE_KNOWN, .len = (uint16_t)(chance() % sizeof value), .count = 1, .token = any_number(), .bytes = value },
+		.value = { .state = chance() % 2 ? CORE_VALUE_KNOWN : CORE_VALUE_NONE, .len = (uint16_t)(chance() % sizeof value), .count = 1, .token = any_number(), .bytes = value },
 	};
 	f->msg.last = chance() % 8 == 0;
 }
@@ -95,7 +107,9 @@ static void send_one(unsigned to)
 
 		forge(&f, key, to);
 		n = frame_encode(&f, bytes);
-		if (frame_decode(bytes, n, &back) < 0 && chance() % 20000)
+		if (frame_decode(bytes, n, &back) == 0)
+			me.of_kind[f.msg.kind]++;
+		else if (chance() % 20000)
 			return;                  /* it costs the connection: seldom enough that the others get through */
 	} else {
 		n = me.again_n;
@@ -159,6 +173,23 @@ static void over(void *arg)
 	loop_stop(me.loop, 0);
 }
 
+static bool all_sent(void)
+{
+	static const char *const names[] = {
+#define X(name, to) #name,
+		MSG_KINDS(X)
+#undef X
+	};
+	bool all = true;
+
+	for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+		if (!me.of_kind[i])
+			printf("no frame %s; ", names[i]);
+		all &= me.of_kind[i] > 0;
+	}
+	return all;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct net_ops ops = { link_up, link_down, heard, say };
@@ -185,5 +216,5 @@ int main(int argc, char **argv)
 	net_free(me.net);
 	loop_free(me.loop);
 	printf("%llu frames by %llu connections\n", me.sent, me.ups);
-	return me.sent ? 0 : 1;
+	return me.sent && all_sent() ? 0 : 1;
 }
