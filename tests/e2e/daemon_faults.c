@@ -477,7 +477,7 @@ static void test_load(void)
 		actor_kill(&worker[i], SIGKILL);
 	}
 	actor_kill(&keeper, SIGKILL);
-	ok(wrong == 0 && load->errors == 0 && restarts > 20 && load->opens > 50,
+	ok(wrong == 0 && load->errors == 0 && restarts > 20 && kills && load->opens > 50,
 	   "%u daemons and %u workers killed under load: nobody is stuck, no call fails (%llu errors, the last %d)", restarts,
 	   kills, (unsigned long long)load->errors, load->error);
 	violations("under load");

@@ -245,13 +245,17 @@ static void never_twice(void **unused)
 {
 	uint64_t last_session = 0;
 	uint32_t last_incarnation = 0;
+	unsigned kinds = 0;
 
 	(void)unused;
 	srand(1);
 	for (int i = 0; i < 60; i++) {
 		struct boot b;
 
-		switch (rand() % 6) {
+		int kind = rand() % 6;
+
+		kinds |= 1u << kind;
+		switch (kind) {
 		case 0: here.boot_id[0]++; files_empty(rundir, "ledger"); break;
 		case 1: files_empty(rundir, "ledger"); break;
 		case 2: here.state_ino++; break;
@@ -266,6 +270,7 @@ static void never_twice(void **unused)
 		last_session = b.id.session;
 		last_incarnation = b.incarnation;
 	}
+	assert_int_equal(kinds, 0x3f);
 }
 
 static void place(void **unused)

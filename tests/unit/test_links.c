@@ -422,7 +422,10 @@ static unsigned roll(uint64_t *seed, unsigned sides)
 	return (unsigned)(*seed >> 33) % sides;
 }
 
-static void random_change(uint64_t *seed)
+/* Which of them: a link made, removed, set up or down, given another size, an address, or one less. */
+enum change { MADE, REMOVED, UP, DOWN, SIZE, ADDED, TAKEN, CHANGES };
+
+static enum change random_change(uint64_t *seed)
 {
 	static const char *const names[] = { "v0", "v1", "v2", "v3" };
 	const char *name = names[roll(seed, 4)];
@@ -430,7 +433,7 @@ static void random_change(uint64_t *seed)
 
 	if (!if_nametoindex(name)) {
 		netns_make_pair(name[1] < '2' ? "v0" : "v2", name[1] < '2' ? "v1" : "v3");
-		return;
+		return MADE;
 	}
 	snprintf(text, sizeof text, roll(seed, 2) ? "192.0.2.%u/24" : "2001:db8::%u/64",
 		 1 + roll(seed, 5));
@@ -438,24 +441,25 @@ static void random_change(uint64_t *seed)
 	case 0:
 	case 1:
 		netns_set_up(name, true);
-		break;
+		return UP;
 	case 2:
 		netns_set_up(name, false);
-		break;
+		return DOWN;
 	case 3:
 		netns_set_mtu(name, 1300 + roll(seed, 5));
-		break;
+		return SIZE;
 	case 4:
-		if (roll(seed, 4) == 0)
-			netns_remove_link(name);
-		break;
+		if (roll(seed, 4))
+			return CHANGES;
+		netns_remove_link(name);
+		return REMOVED;
 	case 5:
 	case 6:
 		netns_try_address(name, text, IFA_F_NODAD, true);	/* it may be there */
-		break;
-	case 7:
+		return ADDED;
+	default:
 		netns_try_address(name, text, 0, false);		/* it may not be there */
-		break;
+		return TAKEN;
 	}
 }
 
@@ -464,16 +468,20 @@ static void test_random(void **state)
 	struct bench *b = *state;
 	const char *given = getenv("DLOCK_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
+	unsigned seen = 0;
 
 	NEED_NAMESPACE();
 	print_message("# seed: DLOCK_SEED=%llu\n", (unsigned long long)seed);
-	for (int step = 0; step < 300; step++) {
-		random_change(&seed);
+	for (int step = 0; step < 300 || (seen != (1u << CHANGES) - 1 && step < 3000); step++) {
+		enum change c = random_change(&seed);
+
+		seen |= c < CHANGES ? 1u << c : 0;
 		if (roll(&seed, 3) == 0) {
 			b->n = 0;
 			expect_same_as_fresh(b);
 		}
 	}
+	assert_int_equal(seen, (1u << CHANGES) - 1);     /* each has happened */
 }
 
 /* --- Without rights --- */

@@ -156,11 +156,16 @@ static void unlink_one(struct node *n, unsigned i, uint64_t session)
 		n->peer[i].conn = 0;
 }
 
+#define DISTURBANCES 5                   /* the last one is several times as likely */
+static unsigned disturbed[DISTURBANCES], clashes;
+
 static void disturb(struct node *n)
 {
 	uint64_t former = n->session;
+	unsigned kind = pick(8);
 
-	switch (pick(8)) {
+	disturbed[kind < DISTURBANCES ? kind : DISTURBANCES - 1]++;
+	switch (kind) {
 	case 0:                                  /* a new session, of which the others hear now or later */
 		n->session += 100;
 		n->incarnation = 1;
@@ -199,6 +204,7 @@ static void clash(void)
 	static const struct link_info link = { .ifindex = 1, .name = "any", .up = true, .running = true };
 	static const struct links_event up = { .kind = LINKS_UP, .link = &link };
 
+	clashes++;
 	for (unsigned i = 0; i < NODES; i++) {
 		forget_all(&nodes[i]);
 		net_session(nodes[i].net, nodes[i].session, nodes[i].incarnation);
@@ -228,7 +234,10 @@ static void link_all(void)
 
 static bool enough(void)
 {
-	return ups > 100 && downs > 20 && frames > 1000;
+	for (unsigned i = 0; i < DISTURBANCES; i++)
+		if (!disturbed[i])
+			return false;
+	return clashes && ups > 100 && downs > 20 && frames > 1000;
 }
 
 static void storm(void)
@@ -236,7 +245,8 @@ static void storm(void)
 	nsec_t end;
 
 	seed = fixture_seed();
-	ups = downs = frames = 0;
+	ups = downs = frames = clashes = 0;
+	memset(disturbed, 0, sizeof disturbed);
 	memset(nodes, 0, sizeof nodes);
 	for (unsigned i = 0; i < NODES; i++) {
 		nodes[i].number = i;

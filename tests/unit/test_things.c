@@ -206,6 +206,8 @@ static void keep_land(struct node *n)
 	n->in_file = n->in_next;
 }
 
+static unsigned kept_ends[4];            /* how often each kind of end has come */
+
 /* A file is begun, or has come to its end, of whatever kind. */
 static void keep_step(struct node *n)
 {
@@ -228,6 +230,7 @@ static void keep_step(struct node *n)
 			n->in_file = 0;
 		n->flies = false;
 		n->keep |= end != KEPT_SAVED;
+		kept_ends[end]++;
 		things_keep_end(&n->ts, &n->next_file, n->in_next, end);
 	}
 }
@@ -532,7 +535,7 @@ static uint32_t cond_left_over(void)
 /* Each process but the last of each node waits; that one signals. Daemons restart. */
 static void test_cond_signals(void **state)
 {
-	unsigned twice = 0;
+	unsigned twice = 0, restarts = 0;
 
 	(void)state;
 	for (int round = 0; round < 12; round++) {
@@ -555,8 +558,10 @@ static void test_cond_signals(void **state)
 			sent++;
 			for (uint64_t t = roll(20); t; t--)
 				turn();
-			if (roll(3) == 0)
+			if (roll(3) == 0) {
 				node_restart(&w.node[roll(NODES)]);
+				restarts++;
+			}
 		}
 		for (int i = 0; i < NODES; i++)
 			settle(&w.node[i].proc[PROCS - 1]);
@@ -570,12 +575,14 @@ static void test_cond_signals(void **state)
 		world_end();
 	}
 	print_message("# %u woke for nothing\n", twice);
-	assert_true(twice <= 12 * 6);
+	assert_true(twice <= 12 * 6 && restarts);
 }
 
 /* Who gives up meanwhile is told whether a signal was his; if it was not, the next has it. */
 static void test_cond_cancels(void **state)
 {
+	unsigned restarts = 0;
+
 	(void)state;
 	for (int round = 0; round < 12; round++) {
 		unsigned waiting = 0, gave_up = 0, had_it = 0;
@@ -596,8 +603,10 @@ static void test_cond_cancels(void **state)
 
 			ask_op(&w.node[i], x, SMALL_CANCEL, x->number);
 		}
-		if (roll(2))
+		if (roll(2)) {
 			node_restart(&w.node[roll(NODES)]);
+			restarts++;
+		}
 		for (int i = 0; i < NODES; i++)
 			for (int k = 0; k < PROCS; k++)
 				settle(&w.node[i].proc[k]);
@@ -610,6 +619,7 @@ static void test_cond_cancels(void **state)
 		assert_true(told() + had_it >= 2);
 		world_end();
 	}
+	assert_true(restarts);
 }
 
 /* Who looks only long after he was told is told once more: a signal that was his is not lost because his time is over by then. */
@@ -818,7 +828,9 @@ static void test_ids_kept(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		closes += ids_story(3600 * 1000);
-	assert_true(closes);
+	print_message("# files saved %u, of which it is the old one that is there, or none, %u and %u, in doubt %u\n", kept_ends[KEPT_SAVED],
+		      kept_ends[KEPT_OLD], kept_ends[KEPT_GONE], kept_ends[KEPT_DOUBT]);
+	assert_true(closes && kept_ends[KEPT_SAVED] && kept_ends[KEPT_OLD] && kept_ends[KEPT_GONE] && kept_ends[KEPT_DOUBT]);
 }
 
 /* All numbers are taken by sessions that live; when one of them ends, its number is to be had. */
@@ -937,7 +949,7 @@ static void test_values(void **state)
 	counted = ((const uint8_t *)rec->value)[0] | ((const uint8_t *)rec->value)[1] << 8;
 	print_message("# counted %d, acknowledged %u, in doubt %u, raced %u\n", counted, acked, doubts, raced);
 	assert_true(counted >= (int)acked && counted <= (int)(acked + doubts));
-	assert_true(acked > 100 && raced > 10);
+	assert_true(acked > 100 && raced > 10 && doubts);
 	world_end();
 }
 
