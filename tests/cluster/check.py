@@ -41,6 +41,11 @@ class Hold:
     def exclusive(self):
         return self.limit == ALL and self.weight == ALL
 
+    @property
+    def sort(self):
+        """Of its name, without the number; and whether it is shared."""
+        return self.name.rstrip("0123456789") + (" shared" if self.limit == ALL and not self.exclusive else "")
+
     def __str__(self):
         return f"{self.name} by {self.who} from {self.begin} to {self.end} token {self.token} weight {self.weight}"
 
@@ -133,8 +138,9 @@ class History:
         if op in TAKES:
             self.waits.append((call, e))
             if result in HELD:
-                held[key] = Hold(call, e)
-                self.holds.append(held[key])
+                held[key] = h = Hold(call, e)
+                self.holds.append(h)
+                self.counts[h.sort + " held"] += 1
             return
         h = held.get(key)
         if h is None:

@@ -73,7 +73,8 @@ static bool judge(const enum nemesis *kinds, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		at += (size_t)snprintf(command + at, sizeof command - at, " --need 'nemesis %s'", nemesis_name(kinds[i]));
 	snprintf(command + at, sizeof command - at,
-		 " --need 'wait ok' --need 'trywait ok' --need 'trywait EBUSY' --need 'timedwait ok' --need 'check ok' --need 'post ok' --need 'leader ok' --need 'barrier ok' --need 'barrier serial' %s/history.*",
+		 " --need 'wait ok' --need 'trywait ok' --need 'trywait EBUSY' --need 'timedwait ok' --need 'check ok' --need 'post ok' --need 'leader ok' --need 'barrier ok' --need 'barrier serial'"
+		 " --need 'write ok' --need 'l held' --need 'l shared held' --need 's held' --need 'e held' %s/history.*",
 		 harness.dir);
 	fflush(stdout);
 	return system(command) == 0;
@@ -163,7 +164,9 @@ int main(int argc, char **argv)
 	nap_ns((BOUND_MS + SETTLE_MS) * MS);
 	bool ended = crowd_end(PATIENCE_MS);
 	ok(ended, "once all is whole every client comes to its end");
-	if (!ended)
+	bool whole = ended && crowd_finds_all();
+	ok(whole, "and all that can be held is there, as a whole");
+	if (!whole)
 		show();
 	history_say("\"op\":\"end\"");
 	canary_end();

@@ -15,22 +15,31 @@
 static pid_t crowd[TOWN_HOSTS_MAX + 1][CROWD_EACH];
 static char names[TOWN_HOSTS_MAX + 1][CROWD_EACH][32];
 
-void crowd_begin(unsigned host, unsigned i)
+/* history: the file's name in harness.dir. */
+static pid_t spawn(unsigned host, char *who, const char *history_name, char *more)
 {
-	static unsigned lives;
-	char *who = names[host][i], at[8], history[80], resource[80], run[80], seed[16];
+	char at[8], history[120], resource[80], run[80], seed[16];
 
-	if (crowd[host][i])
-		return;
-	snprintf(who, sizeof names[0][0], "h%u.%u.%u", host, i, ++lives);
 	snprintf(at, sizeof at, "%u", host);
-	snprintf(history, sizeof history, "%s/history.h%u.%u", harness.dir, host, i);
+	snprintf(history, sizeof history, "%s/%s", harness.dir, history_name);
 	snprintf(resource, sizeof resource, "%s/resource", harness.dir);
 	snprintf(run, sizeof run, "DLOCK_RUN_DIR=%s", town_run_dir(host));
 	snprintf(seed, sizeof seed, "%u", random_below(1u << 30));
-	char *argv[] = { (char *)built("tests/cluster/worker"), who, at, history, resource, NAMES, seed, NULL };
+	char *argv[] = { (char *)built("tests/cluster/worker"), who, at, history, resource, NAMES, seed, more, NULL };
 	char *environment[] = { run, NULL };
-	crowd[host][i] = lab_spawn(host, town_log("worker", host), argv, environment);
+	return lab_spawn(host, town_log("worker", host), argv, environment);
+}
+
+void crowd_begin(unsigned host, unsigned i)
+{
+	static unsigned lives;
+	char history[40];
+
+	if (crowd[host][i])
+		return;
+	snprintf(names[host][i], sizeof names[0][0], "h%u.%u.%u", host, i, ++lives);
+	snprintf(history, sizeof history, "history.h%u.%u", host, i);
+	crowd[host][i] = spawn(host, names[host][i], history, NULL);
 }
 
 void crowd_begin_all(void)
@@ -83,4 +92,16 @@ bool crowd_end(unsigned ms)
 			crowd[host][i] = 0;
 		}
 	return all;
+}
+
+bool crowd_finds_all(void)
+{
+	int status;
+	pid_t pid = spawn(1, "whole", "whole", "whole");
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status)
+		note_file(town_log("worker", 1));
+	return status == 0;
 }

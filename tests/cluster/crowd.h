@@ -15,4 +15,7 @@ void crowd_freeze(unsigned host, unsigned i, bool freeze);
 /* All end once they hold nothing. False: some did not within ms, and go on. */
 bool crowd_end(unsigned ms);
 
+/* When all have ended: another takes all of each thing, one after the other, and gives it back. */
+bool crowd_finds_all(void);
+
 #endif

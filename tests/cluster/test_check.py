@@ -288,7 +288,7 @@ def _(h):
 
 def main():
     tests = 1
-    wrong = check.History(good()).judge(TAKEN, ["wait ok", "nemesis cut"])
+    wrong = check.History(good()).judge(TAKEN, ["wait ok", "nemesis cut", "x held"])
     print(f"{'not ok' if wrong else 'ok'} 1 - a good history passes")
     for text in wrong:
         print("#", text)
@@ -296,7 +296,8 @@ def main():
     cases = [(title, check.History, fn, TAKEN, []) for title, fn in BAD]
     cases += [("a write of an older holder that the resource takes", check.History, None, [("x", 6), ("x", 5)], []),
               ("a write that the resource does not have", check.History, None, [("x", 6)], []),
-              ("a kind of fault that never happened", check.History, None, TAKEN, ["nemesis freeze"])]
+              ("a kind of fault that never happened", check.History, None, TAKEN, ["nemesis freeze"]),
+              ("a sort of thing that was never held", check.History, None, TAKEN, ["y held"])]
     for title, make, spoil, taken, needs in cases:
         h = copy.deepcopy(good())
         if spoil:

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * worker WHO HOST HISTORY RESOURCE NAMES SEED
+ * worker WHO HOST HISTORY RESOURCE NAMES SEED [whole]
  *
  * A client that takes what can be held at $DLOCK_RUN_DIR's daemon, so many names of each sort (l0, l1, … are locks), in every
  * way, checks, writes to the resource where the hold is exclusive, gives back, meets others at a barrier, and writes a history of it
- * all. SIGTERM ends it once it holds nothing.
+ * all. SIGTERM ends it once it holds nothing. With "whole" it takes each once, all of it, and gives it back: nobody else has any, and nothing is lost.
  *
  * The resource is a file beside a log: under a lock of the file's own it remembers the highest token of each name, refuses
  * lower ones, and appends what it takes to the log, name and token.
@@ -471,13 +471,31 @@ static void things_open(unsigned names)
 		exit(1);
 }
 
+static int all_is_there(void)
+{
+	struct timespec until = in_ms(60000);
+	int r = 0;
+
+	for (unsigned i = 0; i < me.things && r == 0; i++) {
+		const struct thing *t = &me.thing[i];
+
+		thing_reach(&me.thing[i]);
+		r = t->sort->timed(t->handle, t->sort->limit, &until);
+		if (r == 0 || r == EOWNERDEAD)
+			r = t->sort->give(t->handle, t->sort->limit);
+		if (r)
+			fprintf(stderr, "all of %s: %s\n", t->name, strerror(r));
+	}
+	return r != 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction term = { .sa_handler = on_term };
 	unsigned names;
 
-	if (argc != 7) {
-		fprintf(stderr, "usage: worker WHO HOST HISTORY RESOURCE NAMES SEED\n");
+	if (argc < 7) {
+		fprintf(stderr, "usage: worker WHO HOST HISTORY RESOURCE NAMES SEED [whole]\n");
 		return 64;
 	}
 	history_open(argv[3], argv[1]);
@@ -490,6 +508,8 @@ int main(int argc, char **argv)
 		return 64;
 	resource_open(argv[4]);
 	things_open(names);
+	if (argc > 7)
+		return all_is_there();
 	sigaction(SIGTERM, &term, NULL);
 	while (!ended) {
 		struct thing *t = &me.thing[below(me.things)];
