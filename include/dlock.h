@@ -363,7 +363,10 @@ int dlock_latch_close(dlock_latch_t *c);
  */
 int dlock_latch_countdown(dlock_latch_t *c, unsigned n);
 
-/* Waits until the count is 0. Open latches cost a look into shared memory. ENOENT: unlinked. */
+/*
+ * Waits until the count is 0. Open latches cost a look into shared memory: so one that was open when it was unlinked on another node may
+ * let pass for some seconds more. ENOENT: unlinked.
+ */
 int dlock_latch_wait(dlock_latch_t *c);
 
 /* The same until that time, by CLOCK_MONOTONIC or CLOCK_REALTIME. ETIMEDOUT; EINVAL. */

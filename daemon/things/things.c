@@ -400,16 +400,24 @@ void things_hint(struct things *ts)
 	ts->ops.wake_at(ts->ops.arg, ts->hint_at);
 }
 
+/* What can still become of it is that it is unlinked, and whoever waits sleeps no longer: that may be heard of later. */
+static bool only_unlinked(const struct thing *t)
+{
+	return t->kind == KIND_LATCH && t->state == LATCH_OPEN && t->parties && t->in->shared;
+}
+
 /* Is what others write anything to us? again is set while it is. */
 static bool interested(const struct thing *t)
 {
-	return t->kind != KIND_ID && t->again != NSEC_NEVER;
+	return t->kind != KIND_ID && t->again != NSEC_NEVER && !only_unlinked(t);
 }
 
 static void turn_one(struct thing *t, nsec_t at, bool hinted)
 {
 	bool due = t->again <= at;
 
+	if (hinted && only_unlinked(t) && t->again == NSEC_NEVER)
+		thing_later(t, THINGS_OPEN);
 	if (t->lazy <= at || due || (hinted && interested(t))) {
 		if (due)                 /* the look says when again; until then hints are still of interest */
 			t->again = t->kind == KIND_ID ? NSEC_NEVER : at + THINGS_AGAIN;

@@ -30,6 +30,7 @@
 #include "record.h"
 
 #define THINGS_AGAIN (5 * NSEC_PER_SEC)  /* hints get lost, perhaps */
+#define THINGS_OPEN NSEC_PER_SEC         /* so late is it looked whether an open latch is still there, once others have written */
 #define THINGS_LAZY (100 * NSEC_PER_MSEC)        /* entries that nobody needs any more may wait for another write */
 #define THINGS_HINT_GAP (10 * NSEC_PER_MSEC)
 

@@ -475,7 +475,10 @@ static void test_latch_opens(void **state)
 	world_end();
 }
 
-/* From the unlink's return on nobody counts at it any more, also where it was open, and nothing has been heard of its end. */
+/*
+ * From the unlink's return on nobody counts at it any more, also where it was open, and nothing has been heard of its end; and sooner or
+ * later that is heard of everywhere.
+ */
 static void test_latch_unlinked(void **state)
 {
 	(void)state;
@@ -496,6 +499,10 @@ static void test_latch_unlinked(void **state)
 		ask_op(&w.node[0], &w.node[0].proc[2], SMALL_UNLINK, 0);
 		settle(&w.node[0].proc[2]);
 		assert_int_equal(w.node[0].proc[2].error, 0);
+		for (int k = 0; k < 10000 * (round % 2); k++)
+			turn();
+		for (int i = 0; i < NODES * (round % 2); i++)
+			assert_int_equal(w.node[i].thing->state, LATCH_GONE);
 		for (int i = 0; i < NODES; i++)
 			ask_op(&w.node[i], &w.node[i].proc[1], SMALL_COUNT, birth << 32 | 1);
 		for (int i = 0; i < NODES; i++) {
