@@ -6,6 +6,8 @@ import collections
 import json
 import sys
 
+import check_kinds
+
 ALL = 2**32 - 1
 TAKES = ("wait", "trywait", "timedwait")
 HELD = ("ok", "EOWNERDEAD")
@@ -16,9 +18,28 @@ RESULTS = {
     "check": {"ok", "ESTALE"},
     "write": {"ok", "ESTALE"},
     "post": {"ok", "ESTALE"},
+    "upgrade": {"ok", "EOWNERDEAD", "EDEADLK", "ESTALE", "ENOTCONN"},
+    "tryupgrade": {"ok", "EOWNERDEAD", "EDEADLK", "EBUSY", "ESTALE", "ENOTCONN"},
+    "downgrade": {"ok", "ESTALE"},
+    "get": {"ok", "ENODATA", "ESTALE", "ENOTCONN"},
+    "set": {"ok", "ESTALE", "ENOTCONN"},
     "leader": {"ok", "ENOENT"},
     "barrier": {"ok", "serial", "EPIPE", "ETIMEDOUT", "ESTALE", "ENOTCONN"},
+    "id_open": {"ok", "ENOTCONN"},
+    "id": {"ok", "ENOTCONN"},
+    "worker": {"ok", "ENOTCONN"},
+    "pool_open": {"ok", "ENOTCONN"},
+    "pool_try": {"ok", "EAGAIN", "ENOTCONN"},
+    "pool_timed": {"ok", "ETIMEDOUT"},
+    "pool_post": {"ok"},
+    "pool_dry": {"ok"},
+    "latch_open": {"ok", "ENOTCONN"},
+    "latch_wait": {"ok", "ETIMEDOUT"},
+    "latch_value": {"ok"},
+    "latch_down": {"ok", "ESTALE"},
 }
+UPGRADES = ("upgrade", "tryupgrade")
+DEEDS = ("id_open", "id", "worker", "pool_open", "pool_try", "pool_timed", "pool_post", "pool_dry", "latch_open", "latch_wait", "latch_value", "latch_down")
 
 
 # So much of a TTL without a processor may cost a lease: a beat is due in each quarter, and is not sent, or not answered in time.
@@ -36,6 +57,7 @@ class Hold:
         self.weight = call.get("weight", self.limit)
         self.token = back.get("token")
         self.called, self.begin, self.end = call["t"], back["t"], back["t"]
+        self.value = None                               # that it has set
 
     @property
     def exclusive(self):
@@ -70,7 +92,8 @@ class History:
         self.events = sorted(lines, key=lambda e: e["t"])
         self.wrong = []
         self.holds, self.waits, self.losses, self.writes, self.posts, self.faults = [], [], [], [], [], []
-        self.parties = []
+        self.parties, self.deeds, self.hosts = [], [], set()
+        self.gets, self.published = [], []              # hold, what it had set itself, call, return; hold, when, whether it surely came to that
         self.starving, self.merged = [], {}             # begin, end, hosts that it may cost a lease; of each host
         self.excused = 0
         self.counts = collections.Counter()
@@ -85,15 +108,15 @@ class History:
                 self.starving.append((e["begin"], e["t"], e["hosts"]))
             elif e["ev"] == "killed":
                 call = open_calls.pop(e["client"], None)
-                if call and call["op"] == "barrier":
-                    self.parties.append(Party(call, None, e["t"]))
+                self.killed(call, e["t"], held)
             elif e["who"] == "nemesis":
                 self.fault_event(e, faulty)
             elif e["ev"] == "call":
                 open_calls[e["who"]] = e
             else:
                 self.answer(open_calls.pop(e["who"], None), e, held)
-        self.waits += [(c, None) for c in open_calls.values() if c["op"] in TAKES or c["op"] == "barrier"]
+        self.waits += [(c, None) for c in open_calls.values()]
+        self.deeds += [check_kinds.Deed(c, None, c["t"]) for c in open_calls.values() if c["op"] in DEEDS]
         self.faults += [(op, begin, None, hosts) for op, begin, hosts in faulty.values()]
         self.posts_count()
 
@@ -118,6 +141,17 @@ class History:
         elif e["ev"] == "call":
             faulty[e["what"]] = (e["op"], e["t"], e["hosts"])
 
+    def killed(self, call, t, held):
+        if call is None:
+            return
+        hold = held.get((call["who"], call["name"]))
+        if call["op"] == "barrier":
+            self.parties.append(Party(call, None, t))
+        elif call["op"] in DEEDS:
+            self.deeds.append(check_kinds.Deed(call, None, t))
+        elif call["op"] in ("post", "downgrade") and hold and hold.value:
+            self.published.append((hold, t, False))
+
     def answer(self, call, e, held):
         op, result, key = e["op"], e["result"], (e["who"], e["name"])
         self.counts[f"{op} {result}"] += 1
@@ -126,6 +160,11 @@ class History:
             return
         if result not in RESULTS[op]:
             self.no(f"{op} says {result}: {e}")
+        self.hosts.add(e["host"])
+        if op in DEEDS:
+            self.deeds.append(check_kinds.Deed(call, e, None))
+            self.waits.append((call, e))
+            return
         if op == "leader":
             if result == "ok" and e["token"] < self.terms.get(key, 0):
                 self.no(f"saw term {self.terms[key]} before, and now {e}")
@@ -150,6 +189,19 @@ class History:
             if result == "ok":
                 self.writes.append((e["t"], h))
             return
+        if op == "get" and result in ("ok", "ENODATA"):
+            self.gets.append((h, h.value, call, e))
+        if op == "set" and result == "ok":
+            h.value = call["value"]
+        if op in UPGRADES:
+            self.waits.append((call, e))
+        if result in HELD and op in ("post", "downgrade") and h.value:
+            self.published.append((h, e["t"], True))
+        if op in UPGRADES + ("downgrade",) and result in HELD:
+            held[key] = self.turned(h, call, e)
+            return
+        if result != "ESTALE" and op not in ("check", "post"):
+            return
         if result == "ok" and op == "post":
             self.posts.append((h, call["t"]))
         elif result == "ok":
@@ -158,6 +210,18 @@ class History:
             self.losses.append((h, e["t"]))
         if op == "post":
             del held[key]
+
+    def turned(self, h, call, e):
+        """The hold that an upgrade, or a downgrade, makes of h: in between it was shared at least."""
+        new = Hold(call, e)
+        new.called = h.called
+        if e["op"] == "downgrade":
+            self.posts.append((h, call["t"]))
+            new.weight, new.begin, new.end = 1, call["t"], call["t"]
+        else:
+            h.end = e["t"]
+        self.holds.append(new)
+        return new
 
     def spans(self, host):
         """When there was no processor for who matters to that host (None: to any), in order, without overlaps."""
@@ -314,6 +378,8 @@ class History:
         if taken is not None:
             self.judge_resource(taken)
         self.judge_barriers()
+        for judge in check_kinds.JUDGES:
+            judge(self)
         self.judge_losses()
         self.judge_liveness()
         self.judge_use(needs)

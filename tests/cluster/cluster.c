@@ -65,17 +65,24 @@ static unsigned break_things(const enum nemesis *kinds, unsigned n, unsigned sec
 
 static bool judge(const enum nemesis *kinds, unsigned n)
 {
-	char command[2000];
+	static const char *const needed[] = {
+		"wait ok", "trywait ok", "trywait EBUSY", "timedwait ok", "check ok", "post ok",
+		"upgrade ok", "tryupgrade ok", "downgrade ok", "get ok", "set ok",
+		"leader ok", "barrier ok", "barrier serial", "id ok", "worker ok",
+		"pool_try ok", "pool_try EAGAIN", "pool_timed ok", "pool_timed ETIMEDOUT", "pool_post ok", "pool_dry ok",
+		"latch_wait ok", "latch_wait ETIMEDOUT", "latch_down ok", "latch_value ok",
+		"write ok", "l held", "l shared held", "s held", "e held",
+	};
+	char command[4000];
 	size_t at;
 
 	at = (size_t)snprintf(command, sizeof command, "python3 -B %s/tests/cluster/check.py --resource %s/resource.log",
 			      getenv("srctree") ? getenv("srctree") : ".", harness.dir);
 	for (unsigned i = 0; i < n; i++)
 		at += (size_t)snprintf(command + at, sizeof command - at, " --need 'nemesis %s'", nemesis_name(kinds[i]));
-	snprintf(command + at, sizeof command - at,
-		 " --need 'wait ok' --need 'trywait ok' --need 'trywait EBUSY' --need 'timedwait ok' --need 'check ok' --need 'post ok' --need 'leader ok' --need 'barrier ok' --need 'barrier serial'"
-		 " --need 'write ok' --need 'l held' --need 'l shared held' --need 's held' --need 'e held' %s/history.*",
-		 harness.dir);
+	for (unsigned i = 0; i < sizeof needed / sizeof *needed; i++)
+		at += (size_t)snprintf(command + at, sizeof command - at, " --need '%s'", needed[i]);
+	snprintf(command + at, sizeof command - at, " %s/history.*", harness.dir);
 	fflush(stdout);
 	return system(command) == 0;
 }

@@ -97,7 +97,7 @@ bool crowd_end(unsigned ms)
 bool crowd_finds_all(void)
 {
 	int status;
-	pid_t pid = spawn(1, "whole", "whole", "whole");
+	pid_t pid = spawn(1, "whole", "history.whole", "whole");
 
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

@@ -10,12 +10,44 @@ import check
 SEC = 10**9
 
 
+CALLED = ("weight", "limit", "parties", "permits", "count", "left")
+
+
 def op(who, host, name, what, t, result="ok", back=None, **more):
-    call = {k: more.pop(k) for k in ("weight", "limit", "parties") if k in more}
+    call = {k: more.pop(k) for k in CALLED if k in more}
     return [
-        {"t": t, "who": who, "host": host, "name": name, "op": what, "ev": "call", **call},
+        {"t": t, "who": who, "host": host, "name": name, "op": what, "ev": "call",
+         **{"value" if k == "left" else k: v for k, v in call.items()}},
         {"t": t + 10 if back is None else back, "who": who, "host": host, "name": name, "op": what, "ev": "return",
          "result": result, **more},
+    ]
+
+
+def number(worker, ms):
+    return ms << 22 | worker << 12
+
+
+def kinds():
+    """Of each kind that is more than a hold, or none."""
+    return [
+        # A reader becomes the writer, beside whom another reader comes in only when it is one again.
+        *op("ga", 1, "g", "wait", 100, weight=1, token=3), *op("ga", 1, "g", "upgrade", 120, back=140, token=4), *op("ga", 1, "g", "check", 150),
+        *op("gb", 2, "g", "wait", 110, weight=1, back=170, token=5), *op("ga", 1, "g", "downgrade", 160, back=180, token=5),
+        *op("ga", 1, "g", "check", 190), *op("gb", 2, "g", "upgrade", 200, "EDEADLK"), *op("gb", 2, "g", "post", 220), *op("ga", 1, "g", "post", 230),
+        *op("wa", 1, "w", "wait", 300, token=1), *op("wa", 1, "w", "get", 320, "ENODATA"), *op("wa", 1, "w", "set", 340, left="v1"),
+        *op("wa", 1, "w", "get", 360, value="v1"), *op("wa", 1, "w", "post", 380),
+        *op("wb", 2, "w", "wait", 400, token=2), *op("wb", 2, "w", "get", 420, value="v1"), *op("wb", 2, "w", "set", 430, left="v2"),
+        *op("wb", 2, "w", "downgrade", 450, token=3), *op("wb", 2, "w", "post", 470),
+        *op("wc", 3, "w", "wait", 480, token=4), *op("wc", 3, "w", "get", 500, value="v2"), *op("wc", 3, "w", "post", 520),
+        *op("ia", 1, "i", "id", 400, id=number(7, 5)), *op("ib", 2, "i", "id", 400, id=number(8, 5)), *op("ia", 1, "i", "id", 420, id=number(7, 6)),
+        *op("ia", 1, "i", "worker", 440, worker=7), *op("ib", 2, "i", "worker", 440, worker=8),
+        *op("pa", 1, "p", "pool_open", 400, permits=2), *op("pb", 2, "p", "pool_try", 420, weight=2), *op("pc", 3, "p", "pool_try", 440, "EAGAIN", weight=1),
+        *op("pc", 3, "p", "pool_timed", 460, back=500, weight=1), *op("pb", 2, "p", "pool_post", 480, back=510, weight=1),
+        *op("pc", 3, "p", "pool_post", 520, weight=1), *op("pd", 1, "p", "pool_timed", 16 * SEC, weight=1),
+        *op("pd", 1, "p", "pool_timed", 17 * SEC, "ETIMEDOUT", weight=1), *op("pd", 1, "p", "pool_dry", 18 * SEC),
+        *op("ca", 1, "c", "latch_down", 400, back=440, weight=1), *op("cb", 2, "c", "latch_value", 410, value=1, count=2),
+        *op("cc", 3, "c", "latch_wait", 420, back=470, count=2), *op("cb", 2, "c", "latch_down", 450, back=480, weight=1),
+        *op("ca", 1, "c", "latch_value", 490, value=0, count=2),
     ]
 
 
@@ -34,6 +66,7 @@ def good():
         *op("p", 1, "b", "barrier", 100, back=300, parties=3), *op("q", 2, "b", "barrier", 150, "serial", back=310, parties=3),
         *op("r", 3, "b", "barrier", 200, back=290, parties=3), *op("p", 1, "b", "barrier", 320, "EPIPE", back=420, parties=3),
         *op("q", 2, "b", "barrier", 330, "ETIMEDOUT", back=410, parties=3),
+        *kinds(),
         {"t": 1000, "who": "nemesis", "op": "cut", "ev": "call", "what": "cable 1", "hosts": [1]},
         {"t": 1010, "who": "nemesis", "op": "cut", "ev": "return", "what": "cable 1", "hosts": [1]},
         *op("h", 1, "x", "wait", 990, token=7), *op("h", 1, "x", "check", SEC, "ESTALE"), *op("h", 1, "x", "post", SEC + 50, "ESTALE"),
@@ -170,6 +203,79 @@ def _(h):
 def _(h):
     for e, t in zip([e for e in h if e["who"] == "q" and e["op"] == "barrier" and 320 < e["t"] < 420], (312, 315)):
         e["t"] = t
+
+
+# --- The kinds ---
+
+def changed(title, what, **to):                        # one event of the good history says something else
+    @bad(title)
+    def _(h):
+        find(h, **what).update(to)
+
+
+changed("a reader beside one who has upgraded", dict(who="gb", name="g", op="wait", ev="return"), t=145)
+changed("two readers who both upgrade", dict(who="gb", name="g", op="upgrade", ev="return"), result="ok", token=6)
+changed("an upgrade with the token of an earlier writer", dict(who="ga", name="g", op="upgrade", ev="return"), result="EBUSY")
+changed("a value that is not the last one", dict(who="wc", name="w", op="get", ev="return"), value="v1")
+changed("a value that is gone though no host was lost", dict(who="wb", name="w", op="get", ev="return"), result="ENODATA")
+changed("a value that nobody has set", dict(who="wa", name="w", op="get", ev="return", result="ENODATA"), result="ok", value="v2")
+changed("a value of one who lost the lock before he gave it back", dict(who="wa", name="w", op="post", ev="return"), result="ESTALE")
+changed("a holder who does not see what it has set itself", dict(who="wa", name="w", op="get", ev="return", result="ok"), result="ENODATA")
+changed("one id for two", dict(who="ib", name="i", op="id", ev="return"), id=number(7, 6))
+changed("an id below an earlier one of its number", dict(who="ia", name="i", op="id", ev="return", id=number(7, 6)), id=number(7, 4))
+changed("more than a free semaphore has", dict(who="pb", name="p", op="pool_post", ev="call"), t=505)
+changed("more at once than a free semaphore has", dict(who="pb", name="p", op="pool_try", ev="call"), weight=3)
+changed("a permit that is gone", dict(who="pd", name="p", op="pool_timed", ev="return", result="ok"), result="ETIMEDOUT")
+changed("a post that says an error", dict(who="pc", name="p", op="pool_post", ev="return"), result="EPERM")
+changed("one who passes a latch too early", dict(who="cb", name="c", op="latch_down", ev="call"), t=475)
+changed("a latch that has lost a count", dict(who="ca", name="c", op="latch_value", ev="return"), value=1)
+changed("a latch that has counted twice", dict(who="cb", name="c", op="latch_value", ev="return"), value=0)
+changed("a call that is no take and never ends", dict(who="ca", name="c", op="latch_value", ev="return"), t=19 * SEC)
+
+
+@bad("two hosts with one number")
+def _(h):
+    find(h, who="ib", op="worker", ev="call")["t"] = 425
+    find(h, who="ib", op="worker", ev="return").update(t=435, worker=7)
+
+
+@bad("two hosts with one number, by the ids they give out")
+def _(h):
+    find(h, who="ib", op="id", ev="return").update(id=number(7, 1))
+    find(h, who="ib", op="worker", ev="return").update(worker=7)
+
+
+def fault(begin, end, host):
+    return [{"t": begin, "who": "nemesis", "op": "freeze", "ev": "call", "what": "freeze 9", "hosts": [host]},
+            {"t": end, "who": "nemesis", "op": "mend", "ev": "return", "what": "freeze 9", "hosts": [host]}]
+
+
+EXPLAINED = []
+
+
+def explained(title):                                  # wrong without this fault, and right with it
+    def add(fn):
+        EXPLAINED.append((title, fn))
+        return fn
+    return add
+
+
+@explained("a value that is lost with a host")
+def _(h):
+    find(h, who="wb", name="w", op="get", ev="return")["result"] = "ENODATA"
+    return fault(390, 395, 1)
+
+
+@explained("a permit that a host took with it")
+def _(h):
+    find(h, who="pd", name="p", op="pool_timed", ev="return", result="ok")["result"] = "ETIMEDOUT"
+    return fault(530, 540, 3)
+
+
+@explained("a permit that is there again as the host is lost that had given it away")
+def _(h):
+    find(h, who="pb", name="p", op="pool_try", ev="call")["weight"] = 3
+    return fault(530, 540, 2)
 
 
 # --- Want of a processor: what it explains, and what not ---
@@ -315,6 +421,15 @@ def main():
         wrong = check.History(h).judge(TAKEN, [])
         tests += 1
         print(f"{'ok' if without and not wrong else 'not ok'} {tests} - has a cause: {title}")
+        for text in wrong or without[:1] or ["nothing is wrong without it either"]:
+            print("#", text[:150])
+        failed |= bool(wrong) or not without
+    for title, fn in EXPLAINED:
+        h = copy.deepcopy(good())
+        why = fn(h)
+        without, wrong = check.History(copy.deepcopy(h)).judge(TAKEN, []), check.History(h + why).judge(TAKEN, [])
+        tests += 1
+        print(f"{'ok' if without and not wrong else 'not ok'} {tests} - explained: {title}")
         for text in wrong or without[:1] or ["nothing is wrong without it either"]:
             print("#", text[:150])
         failed |= bool(wrong) or not without
