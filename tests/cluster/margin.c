@@ -5,7 +5,7 @@
  * On host 1 "dlock run" keeps a command that notes the time as often as it can, and a descendant of it in a session of its own
  * that does the same. The host is cut off: from the store, from everybody, or its daemon is frozen. On host 2 a program
  * waits for it, and notes when it has it. The margin is from the last note on host 1 to that. None may
- * be negative, but where the machine does not give the killer a processor. TERM is ignored by the descendant: it is KILL that ends it.
+ * be negative, but where the canary has seen that the killer had no processor. TERM is ignored by the descendant: it is KILL that ends it.
  *
  * Where the daemon is frozen nobody can kill in time but the library in "dlock run" itself, by the published deadline.
  *
@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "../e2e/harness.h"
+#include "canary.h"
 #include "town.h"
 
 #define TTL_MS 3000
@@ -29,11 +30,14 @@
 #define TRIES 6
 #define ROUNDS_MAX 1000
 #define BUCKET_MS 100
+#define STILL_MS (TTL_MS / 40)
+#define LATE_MS (TTL_MS / 8)             /* without a processor: half of what the killer has between his beginning and the deadline */
 
 static struct notes {
 	uint64_t last[2];                /* of the command, of its descendant */
 	uint64_t granted;                /* on host 2 */
 	uint32_t let_go;
+	volatile pid_t killer;           /* dlock run */
 } *notes;
 
 static double margin_ms[ROUNDS_MAX * TRIES];     /* of each round that was played, also of those that were played again */
@@ -152,6 +156,7 @@ static double round_of(unsigned n, const char *path)
 		 mode->option, built("tests/cluster/margin"), path);
 	char *argv[] = { "sh", "-c", command, NULL }, *environment[] = { run, NULL };
 	pid_t holder = lab_spawn(1, town_log("run", 1), argv, environment);
+	notes->killer = holder;
 	if (!soon(&notes->last[0]) || !soon(&notes->last[1]))
 		give_up("dlock run %s does not get it on host 1", mode->option);
 
@@ -177,18 +182,47 @@ static double round_of(unsigned n, const char *path)
 	return margin;
 }
 
+/* For how many of the ms of the last TTL before the grant the killer, or a processor, stood still. */
+static unsigned starved_ms(const char *canary)
+{
+	static bool still[TTL_MS];
+	uint64_t from = notes->granted - TTL_MS * MS;
+	unsigned long long begin, end;
+	unsigned n = 0;
+	char line[400];
+
+	nap_ns(2 * STILL_MS * MS);               /* until it has said so */
+	FILE *f = fopen(canary, "re");
+	memset(still, 0, sizeof still);
+	while (f && fgets(line, sizeof line, f)) {
+		const char *at = strstr(line, "\"begin\":");
+
+		if (!at || sscanf(line, "{\"t\":%llu", &end) != 1 || sscanf(at, "\"begin\":%llu", &begin) != 1)
+			continue;
+		for (uint64_t t = begin > from ? begin : from; t < end && t < notes->granted; t += MS)
+			still[(t - from) / MS] = true;
+	}
+	if (f)
+		fclose(f);
+	for (unsigned i = 0; i < TTL_MS; i++)
+		n += still[i];
+	return n;
+}
+
 /*
- * Whoever is to kill needs a processor for it within the quarter of TTL that he begins before the deadline. On a machine that is too busy to
- * give him one the round is played again; if he did not kill, or not in time, he would be late in each: then it is false.
+ * Whoever is to kill needs a processor for it within the quarter of TTL that he begins before the deadline. Where he was late, and the canary
+ * has seen that he had none, the round says nothing, and is played again; else it is false at once.
  */
-static bool round_with_patience(unsigned n, const char *path)
+static bool round_with_patience(unsigned n, const char *path, const char *canary)
 {
 	for (unsigned tries = 0; tries < TRIES; tries++) {
-		if (tries)
-			note("too late: again");
 		margin_ms[played] = round_of(n, path);
 		if (margin_ms[played++] > 0)
 			return true;
+		unsigned ms = starved_ms(canary);
+		note("too late; in the TTL before the grant there was no processor for %u ms", ms);
+		if (ms < LATE_MS)
+			return false;
 	}
 	return false;
 }
@@ -210,7 +244,8 @@ static void histogram(void)
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS, late = 0;
-	char path[80];
+	static struct canary_watched watched[] = { { "killer", "1", NULL }, { "daemon 1", "1", NULL } };
+	char path[80], canary[80];
 
 	if (argc == 3 && !strcmp(argv[1], "--note"))
 		note_time(argv[2]);
@@ -221,9 +256,14 @@ int main(int argc, char **argv)
 		return harness_end();
 	town_begin(2, TTL_MS);
 	snprintf(path, sizeof path, "%s/notes", harness.dir);
+	snprintf(canary, sizeof canary, "%s/history.canary", harness.dir);
 	notes_open(path);
+	watched[0].pid = &notes->killer;
+	watched[1].pid = &town.daemon[1];
+	canary_begin(canary, STILL_MS * MS, "1,2", watched, 2);
 	for (unsigned i = 0; i < rounds; i++)
-		late += !round_with_patience(i, path);
+		late += !round_with_patience(i, path, canary);
+	canary_end();
 	histogram();
 	ok(!late, "whatever cuts a host off, what dlock run ran there, however it held, is dead before another has it");
 	return harness_end();
