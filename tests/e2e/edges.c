@@ -603,7 +603,7 @@ static void play_at_random(long n)
 
 	if (edge->sure && as.order == EVENT_ALONE && event != EDGE_KILL)
 		as.order = EVENT_FIRST;
-	as.at[0] = random_below((uint32_t)tally.before + 1);
+	as.at[0] = random_below((uint32_t)(tally.before + tally.before / 2) + 1);        /* often in the midst of his sleep */
 	as.at[1] = tally.after ? (long)random_below((uint32_t)(random_below(2) ? NEAR : tally.after) + 1) : SOME;
 	for (int i = 0; play_once(&as); i++) {
 		note("%s, %s%s, at %ld and %ld: late", edge->who, order_names[play.order], play.early ? ", from his call on" : "", play.at[0], play.at[1]);
