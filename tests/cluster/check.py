@@ -37,9 +37,13 @@ RESULTS = {
     "latch_wait": {"ok", "ETIMEDOUT"},
     "latch_value": {"ok"},
     "latch_down": {"ok", "ESTALE"},
+    "cond_wait": {"ok", "ETIMEDOUT", "EOWNERDEAD", "ESTALE"},
+    "cond_signal": {"ok"},
+    "cond_broadcast": {"ok"},
 }
 UPGRADES = ("upgrade", "tryupgrade")
-DEEDS = ("id_open", "id", "worker", "pool_open", "pool_try", "pool_timed", "pool_post", "pool_dry", "latch_open", "latch_wait", "latch_value", "latch_down")
+DEEDS = ("id_open", "id", "worker", "pool_open", "pool_try", "pool_timed", "pool_post", "pool_dry", "latch_open", "latch_wait", "latch_value", "latch_down",
+         "cond_wait", "cond_signal", "cond_broadcast")
 
 
 # So much of a TTL without a processor may cost a lease: a beat is due in each quarter, and is not sent, or not answered in time.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What docs/HISTORY.md says of the values of locks, and of kinds that nobody holds: ids, free semaphores, latches. For check.py."""
+"""What docs/HISTORY.md says of the values of locks, and of kinds that nobody holds: ids, free semaphores, latches, conditions. For check.py."""
 import collections
 
 LATELY = 2 * 10**9          # what a host did to a free semaphore so shortly before it was lost may be lost with it
@@ -132,6 +132,22 @@ def judge_latches(h):
                 h.no(f"a latch says {d.back['value']}, and has {least} to {most}: {d}")
 
 
+# --- Conditions ---
+
+def judge_conditions(h):
+    """Who had let go of the lock before somebody took it to wake him, and whose time ended later, was woken; of a signal, one of them."""
+    for deeds in by_name(h.deeds, "cond_wait", "cond_signal", "cond_broadcast"):
+        waits = [d for d in deeds if d.op == "cond_wait"]
+        for d in deeds:
+            if d.op == "cond_wait" or d.result != "ok":
+                continue
+            there = [w for w in waits if w.begin < d.call["since"] and w.end > d.end and w.call["until"] > d.end]
+            missed = [w for w in there if w.result == "ETIMEDOUT" and not is_doubtful(h, w)]
+            others = any(w.result != "ETIMEDOUT" for w in waits if w.begin < d.end and w.end > d.begin)
+            if missed and (d.op == "cond_broadcast" or not others):
+                h.no(f"not woken: {missed[0]}; by {d}")
+
+
 # --- Values of locks ---
 
 class Value:
@@ -170,4 +186,4 @@ def judge_values(h):
                 h.no(f"{may[-3:]} was left, and it is another: {back}")
 
 
-JUDGES = (judge_ids, judge_workers, judge_pools, judge_latches, judge_values)
+JUDGES = (judge_ids, judge_workers, judge_pools, judge_latches, judge_conditions, judge_values)

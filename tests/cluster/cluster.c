@@ -71,6 +71,7 @@ static bool judge(const enum nemesis *kinds, unsigned n)
 		"leader ok", "barrier ok", "barrier serial", "id ok", "worker ok",
 		"pool_try ok", "pool_try EAGAIN", "pool_timed ok", "pool_timed ETIMEDOUT", "pool_post ok", "pool_dry ok",
 		"latch_wait ok", "latch_wait ETIMEDOUT", "latch_down ok", "latch_value ok",
+		"cond_wait ok", "cond_wait ETIMEDOUT", "cond_signal ok", "cond_broadcast ok",
 		"write ok", "l held", "l shared held", "s held", "e held",
 	};
 	char command[4000];

@@ -173,9 +173,56 @@ static void latch_use(void)
 	}
 }
 
+/* --- A condition: some wait, and are woken by others, who hold the lock meanwhile --- */
+
+static dlock_t *lock;
+static dlock_cond_t *cond;
+
+static void cond_await(void)
+{
+	struct timespec until = in_ms(1 + below(2000));
+	int r;
+
+	call("cond_wait", "q", "\"until\":%llu", (unsigned long long)until.tv_sec * 1000000000u + (unsigned long long)until.tv_nsec);
+	r = dlock_cond_clockwait(cond, lock, CLOCK_MONOTONIC, &until);
+	back("cond_wait", "q", r, NULL);
+	if (r == EOWNERDEAD)
+		dlock_consistent(lock);
+}
+
+/* since: who has waited before that has let go of the lock. */
+static void cond_wake(void)
+{
+	struct timespec since = in_ms(0);
+	bool all = below(2);
+	const char *op = all ? "cond_broadcast" : "cond_signal";
+
+	call(op, "q", "\"since\":%llu", (unsigned long long)since.tv_sec * 1000000000u + (unsigned long long)since.tv_nsec);
+	back(op, "q", all ? dlock_cond_broadcast(cond) : dlock_cond_signal(cond), NULL);
+}
+
+static void cond_use(void)
+{
+	struct timespec until = in_ms(500);
+	int r;
+
+	if (!lock && (dlock_open(&lock, "q", client.attr) || dlock_cond_open(&cond, "q", client.attr)))
+		exit(1);
+	r = dlock_clockwait(lock, CLOCK_MONOTONIC, &until);
+	if (r == EOWNERDEAD)
+		dlock_consistent(lock);
+	else if (r)
+		return;
+	if (below(3))
+		cond_await();
+	else
+		cond_wake();
+	dlock_post(lock);
+}
+
 void deed_do(void)
 {
-	static void (*const deeds[])(void) = { meet, number, pool_use, latch_use };
+	static void (*const deeds[])(void) = { meet, number, pool_use, latch_use, cond_use };
 
 	deeds[below(sizeof deeds / sizeof *deeds)]();
 }

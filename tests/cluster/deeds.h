@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a client does with the kinds that are not held: barriers, ids, free semaphores, latches. */
+/* What a client does with the kinds that are not held: barriers, ids, free semaphores, latches, conditions. */
 #ifndef CLUSTER_DEEDS_H
 #define CLUSTER_DEEDS_H
 

@@ -10,7 +10,7 @@ import check
 SEC = 10**9
 
 
-CALLED = ("weight", "limit", "parties", "permits", "count", "left")
+CALLED = ("weight", "limit", "parties", "permits", "count", "left", "until", "since")
 
 
 def op(who, host, name, what, t, result="ok", back=None, **more):
@@ -48,6 +48,9 @@ def kinds():
         *op("ca", 1, "c", "latch_down", 400, back=440, weight=1), *op("cb", 2, "c", "latch_value", 410, value=1, count=2),
         *op("cc", 3, "c", "latch_wait", 420, back=470, count=2), *op("cb", 2, "c", "latch_down", 450, back=480, weight=1),
         *op("ca", 1, "c", "latch_value", 490, value=0, count=2),
+        *op("qa", 3, "q", "cond_wait", 400, back=470, until=900), *op("qb", 2, "q", "cond_wait", 420, back=520, until=900),
+        *op("qd", 1, "q", "cond_wait", 430, "ETIMEDOUT", back=480, until=460), *op("qc", 3, "q", "cond_signal", 450, since=445),
+        *op("qc", 3, "q", "cond_broadcast", 490, since=485),
     ]
 
 
@@ -230,6 +233,7 @@ changed("a post that says an error", dict(who="pc", name="p", op="pool_post", ev
 changed("one who passes a latch too early", dict(who="cb", name="c", op="latch_down", ev="call"), t=475)
 changed("a latch that has lost a count", dict(who="ca", name="c", op="latch_value", ev="return"), value=1)
 changed("a latch that has counted twice", dict(who="cb", name="c", op="latch_value", ev="return"), value=0)
+changed("one who sleeps on through a broadcast", dict(who="qb", name="q", op="cond_wait", ev="return"), result="ETIMEDOUT", t=910)
 changed("a call that is no take and never ends", dict(who="ca", name="c", op="latch_value", ev="return"), t=19 * SEC)
 
 
@@ -243,6 +247,13 @@ def _(h):
 def _(h):
     find(h, who="ib", op="id", ev="return").update(id=number(7, 1))
     find(h, who="ib", op="worker", ev="return").update(worker=7)
+
+
+@bad("a signal that wakes nobody")
+def _(h):
+    find(h, who="qb", op="cond_wait", ev="call")["t"] = 465
+    find(h, who="qa", op="cond_wait", ev="return").update(t=910, result="ETIMEDOUT")
+    h[:] = [e for e in h if e.get("op") != "cond_broadcast"]
 
 
 def fault(begin, end, host):
