@@ -641,7 +641,7 @@ int main(void)
 	tell(latches, "latches: open at once, the most, unlinked, made anew");
 	tell(conditions, "conditions: with a lock that is held enough, also after it has been read");
 	tell(numbers, "numbers by two handles rise together");
-	daemon_end(&node, SIGTERM);
+	daemon_done(&node);
 	if (skipped_across("barriers, where the daemon completes their rounds", "it did"))
 		return harness_end();
 	if (daemon_start(&node, built("daemon/dlockd"), as_many, NULL)) {

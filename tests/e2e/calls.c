@@ -742,7 +742,7 @@ int main(void)
 	tell(no_daemon, "while the daemon is away holds stay, and its return changes nothing");
 	if (!skipped_across("an open waits for a daemon that is not there yet", "it asks its own node's"))
 		tell(late_daemon, "an open waits for a daemon that is not there yet");
-	daemon_end(&node, SIGTERM);
+	daemon_done(&node);
 	if (skipped_across("the same with other options of the daemon", "they are about processes of the node"))
 		return harness_end();
 	if (daemon_start(&node, built("daemon/dlockd"), nonce, NULL)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Double barriers on one node: those who have entered leave together, and whoever dies inside, closes or loses patience breaks that
+ * Double barriers on one node, and across nodes (far.sh): those who have entered leave together, and whoever dies inside, closes or loses patience breaks that
  * for all the others alike, whether they wait already or are inside yet; the next ones enter. A party that is killed after any
  * instruction of entering and leaving, and a daemon that is killed in between, or at one of its stores, change nothing of that.
  */
@@ -348,7 +348,7 @@ static void daemon_restarts(void)
 	bool works = true;
 
 	fresh("restart", 3, 3);
-	for (int i = 0; i < 4 && works; i++) {
+	for (int i = 0; i < (harness.nodes && !harness.full ? 2 : 4) && works; i++) {
 		works = all(3, d_enter);
 		comes(0, d_leave, 0);
 		sleeps(0);
@@ -538,7 +538,7 @@ static void faults(void)
 		faults_story();
 		deaths += daemon_.pid != pid;
 		places++;
-	} while (now_ns() - begin < 2 * BUDGET_NS);
+	} while (now_ns() - begin < (deaths ? 2 * BUDGET_NS : PATIENCE_MS * MS));
 	actor_meanwhile = NULL;
 	ok(wrong == 0 && deaths > 0, "the daemon killed at its stores, %ld times in %ld", deaths, places);
 }
@@ -559,10 +559,11 @@ int main(void)
 	handle_in_use();
 	who_is_not_inside();
 	daemon_restarts();
-	steps();
+	if (!skipped_across("killed at any instruction of entering and leaving", "who comes first on another node is not known"))
+		steps();
 	faults();
 	for (int i = 0; i < CREW; i++)
 		actor_kill(&crew[i], SIGKILL);
-	daemon_end(&daemon_, SIGTERM);
+	daemon_done(&daemon_);
 	return harness_end();
 }

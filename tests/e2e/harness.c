@@ -476,6 +476,11 @@ void daemon_end(struct daemon *d, int signo)
 	d->pid = 0;
 }
 
+void daemon_done(struct daemon *d)
+{
+	daemon_end(d, harness.nodes ? SIGKILL : SIGTERM);
+}
+
 bool daemon_ended(struct daemon *d, unsigned ms)
 {
 	struct pollfd p = { d->pidfd, POLLIN, 0 };

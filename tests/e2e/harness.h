@@ -84,6 +84,7 @@ const char *built(const char *path);
 bool daemon_start(struct daemon *d, const char *program, char *const *more, char *const *environment);
 void daemon_started(struct daemon *d);   /* the plain one; the test gives up without it */
 void daemon_end(struct daemon *d, int signo);
+void daemon_done(struct daemon *d);      /* the last of them: told to stop; across nodes killed, since who stops waits for heirs first */
 bool daemon_ended(struct daemon *d, unsigned ms);
 bool daemon_said(const char *text);      /* in the log of all daemons since the last daemon_log_new() */
 void daemon_log_new(void);

@@ -651,6 +651,6 @@ int main(void)
 	identifiers();
 	values();
 	ok(pace_is_quick(&pace), "what is to be soon is soon (%u of %u times within %u ms)", pace.quick, pace.times, SOON_MS);
-	daemon_end(&daemon_, SIGTERM);
+	daemon_done(&daemon_);
 	return harness_end();
 }
