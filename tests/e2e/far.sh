@@ -42,7 +42,7 @@ told() {
 }
 
 export DLOCK_TEST_NODES=$dir
-for program in ${PROGRAMS:-borders calls things semaphores double elections}; do
+for program in ${PROGRAMS:-borders calls things semaphores double elections barrier}; do
 	from=$(us)
 	cluster_up || ok 1 "two nodes are there before $program"
 	told $program < <("${O:?}/tests/e2e/$program" 2>&1)

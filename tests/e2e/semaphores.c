@@ -434,7 +434,7 @@ static void story_together(void)
 
 /* --- Free ones, and daemons that die --- */
 
-#define DEATHS (harness.full ? 300 : harness.nodes ? 3 : 20)
+#define DEATHS (harness.full ? 300 : harness.nodes ? 2 : 20)
 
 static int free_open(dlock_sem_t **ret, unsigned value)
 {

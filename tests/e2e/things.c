@@ -19,7 +19,7 @@
 #define CREW     6
 #define SOON_MS  500u
 #define LONG_MS  PATIENCE_MS
-#define DEATHS   (harness.full ? 200 : harness.nodes ? 4u : 14)
+#define DEATHS   (harness.full ? 200 : harness.nodes ? 3u : 14)
 #define NODES    (harness.nodes ? 3 : 1)
 
 static struct daemon daemon_;
