@@ -58,6 +58,16 @@ enum sem_core {
 	SEM_CORE_RELEASING,              /* given back; soon forgotten */
 };
 
+/*
+ * Who wants more than there is, as far as this node knows: it is told of a resize only while it has a claim. So where it has none, one permit is
+ * tried for, and with what comes of that it knows.
+ */
+enum sem_hears {
+	SEM_HEARS_NOTHING,
+	SEM_HEARS_SOON,                  /* has tried */
+	SEM_HEARD,                       /* for those who wait now */
+};
+
 struct sem {
 	struct object o;
 	uint32_t opened, limit;          /* as it was opened; as it has been resized to */
@@ -72,6 +82,7 @@ struct sem {
 	uint32_t round;                  /* of sem_serve() */
 
 	enum sem_core core;
+	enum sem_hears hears;
 	uint32_t asked;                  /* of the core: the total that is waited for; 0: nothing */
 	bool asked_tries;
 	uint16_t asked_delay;

@@ -161,6 +161,13 @@ bool sem_lease(const struct space *s, uint32_t slot, struct sem_lease *ret)
 	return true;
 }
 
+/* A claim has been answered: if there was another limit, it has been told before. */
+static void heard(struct sem *m)
+{
+	if (m->hears == SEM_HEARS_SOON)
+		m->hears = SEM_HEARD;
+}
+
 void sem_granted(struct space *s, uint32_t slot, uint16_t delay)
 {
 	struct sem *m = sem_at(s, slot);
@@ -177,6 +184,7 @@ void sem_granted(struct space *s, uint32_t slot, uint16_t delay)
 		name_at(s, slot)->raised = 0;
 	m->keep = SEM_KEEP_ALL;
 	m->fresh = true;
+	heard(m);
 	sem_noted(m);
 	shm_tell(s->shm, "grant", s, slot, 0, l.first, NULL);
 	if (m->o.unused)
@@ -237,6 +245,8 @@ void sem_refused(struct space *s, uint32_t slot, int error)
 	if (!m->weight)
 		m->core = SEM_CORE_NONE;
 	m->resize_said = false;
+	if (error != -EBUSY && m->hears == SEM_HEARS_SOON)
+		m->hears = SEM_HEARS_NOTHING;
 	sem_noted(m);
 	if (m->o.unused) {
 		if (m->core == SEM_CORE_NONE)
@@ -245,6 +255,8 @@ void sem_refused(struct space *s, uint32_t slot, int error)
 	}
 	if (error == -EINVAL)
 		refuse_all(m, EINVAL);           /* another node has it open with another number */
+	else if (error == -EBUSY && m->hears == SEM_HEARS_SOON)
+		heard(m);
 	else if (error == -EBUSY && (want & SEM_TRIES))
 		sem_answer(c, (uint32_t)(want >> 32), EAGAIN);
 	else if (error == -ESHUTDOWN)

@@ -143,7 +143,7 @@ void sem_unbar(struct sem *m, struct sem_client *c)
 	sem_clear(&sem_words(c)->word, SEM_B);
 }
 
-enum served { SERVED, WAITS_HERE, WAITS_ELSEWHERE };
+enum served { SERVED, WAITS_HERE, WAITS_ELSEWHERE, WANTS_TOO_MUCH };
 
 /* --- Taking back --- */
 
@@ -339,6 +339,13 @@ static uint32_t sem_idle_of(const struct sem_account *a)
 	return sem_idle(SEM_LOAD(&a->word, __ATOMIC_RELAXED), SEM_LOAD(&a->given, __ATOMIC_ACQUIRE), SEM_LOAD(&a->lost, __ATOMIC_RELAXED));
 }
 
+static bool limit_may_be_old(const struct sem *m)
+{
+	if (!m->o.space->shm->config.many || m->leaving || m->hears == SEM_HEARD)
+		return false;
+	return m->hears == SEM_HEARS_SOON || m->core != SEM_CORE_IN;
+}
+
 /* The first in line. *ret_missing: beyond what the node has gathered. */
 static enum served serve_first(struct sem *m, struct sem_client *c, uint32_t *ret_missing)
 {
@@ -350,6 +357,8 @@ static enum served serve_first(struct sem *m, struct sem_client *c, uint32_t *re
 		sem_unqueue(m, c);
 		return SERVED;
 	}
+	if (n > m->limit && limit_may_be_old(m))
+		return WANTS_TOO_MUCH;
 	if (n > m->limit) {
 		sem_answer(c, turn, EINVAL);
 		return SERVED;
@@ -430,12 +439,21 @@ static void serve_round(struct sem *m, bool *ret_waits)
 		tries = __atomic_load_n(&sem_words(m->first)->want, __ATOMIC_ACQUIRE) & SEM_TRIES;
 		wanted = missing < m->limit - m->weight ? m->weight + missing : m->limit;
 	}
+	if (how == WANTS_TOO_MUCH) {
+		tries = true;
+		wanted = m->weight + 1;
+		m->hears = SEM_HEARS_SOON;
+	} else if (m->hears == SEM_HEARD) {
+		m->hears = SEM_HEARS_NOTHING;
+	}
 	give = how == WAITS_ELSEWHERE ? m->again : 0;
 	/* While it waits for others to give here, nothing more is asked for; what has been asked for stands. */
 	if (how != WAITS_HERE || (m->asked && m->asked > m->limit))
 		sem_tell(m, give, wanted, tries);
 	else
 		sem_resize_say(m);
+	if (m->hears == SEM_HEARS_SOON && m->core != SEM_CORE_IN)
+		m->hears = SEM_HEARS_NOTHING;    /* it could not be asked */
 	unbar_rest(m);
 	*ret_waits = m->first || (m->keep < m->weight && m->weight);
 }

@@ -62,9 +62,9 @@ kill "${pid[@]}" 2>/dev/null
 
 # --- fewer permits ---
 
-crew() {         # crew NODE
+crew() {         # crew NODE [NAME PERMITS]
 	: >"$dir/crew$1.in"
-	DLOCK_RUN_DIR=$dir/$1/run "$elector" permits fewer 3 "$dir/crew$1.in" >"$dir/crew$1" 2>>"$dir/err" &
+	DLOCK_RUN_DIR=$dir/$1/run "$elector" permits "${2:-fewer}" "${3:-3}" "$dir/crew$1.in" >"$dir/crew$1" 2>>"$dir/err" &
 	pid[crew$1]=$!
 }
 told() { [ "$(wc -l <"$dir/crew$1")" -gt "$2" ]; }
@@ -92,7 +92,8 @@ ok $? '... and more again'
 
 # Each has one of three. stands NODE WHAT: from here on it waits; comes NODE: what came of that.
 declare -A stood
-crew_waits() { on "$1" show --kind semaphore --json fewer 2>/dev/null | grep -q '"waiterCount": *1'; }
+sem=fewer
+crew_waits() { on "$1" show --kind semaphore --json $sem 2>/dev/null | grep -q '"waiterCount": *1'; }
 stands() {
 	stood[$1]=$(wc -l <"$dir/crew$1")
 	says "crew$1" "$2"
@@ -112,6 +113,19 @@ kill "${pid[crew1]}" 2>/dev/null # and what it held comes back
 [ "$(comes 3)" = 0 ]
 ok $? '... who has them as soon as they are there'
 kill "${pid[crew2]}" "${pid[crew3]}"
+
+# Nodes 1 and 2 have it open, and have had none of it, when node 3 makes four of the one that there was, and has them all.
+sem=more
+for i in 1 2 3; do crew $i more 1; done
+opened() { on "$1" show --kind semaphore --json more 2>/dev/null | grep -q '"opens": *1'; }
+for i in 1 2 3; do until_true 60 opened $i; done
+[ "$(asks 3 'r 4')" = 0 ] && [ "$(asks 3 'w 4')" = 0 ] && stands 1 'w 4' && [ "$(asks 2 'w 5')" = 22 ] && sleep 0.2 && nothing_yet 1 &&
+	for i in 1 2 3 4; do asks 3 p >/dev/null; done && [ "$(comes 1)" = 0 ]
+ok $? 'a node that had nothing of it when others made them more waits for as many as there are now, and for no more'
+for i in 1 2 3 4; do asks 1 p >/dev/null; done
+[ "$(asks 3 'r 6')" = 0 ] && [ "$(asks 2 'w 6')" = 0 ]
+ok $? '... and has them'
+kill "${pid[crew1]}" "${pid[crew2]}" "${pid[crew3]}"
 
 # --- posts that travel ---
 
