@@ -482,6 +482,7 @@ static void give_back(struct thing *t)
 		record_need(&t->record, false);
 }
 
+/* The file has it no more. While the store is away it cannot be given back: it is of a session that has ended. */
 void id_returns(struct thing *t, bool unkept)
 {
 	if (unkept && t->in->store.open)
@@ -514,7 +515,7 @@ void id_close(struct thing *t)
 		last = t->in->ops.id_word(t->in->ops.arg, t, true);
 		t->until = last & ID_CLOSED ? UINT64_MAX : (last >> ID_MS_SHIFT) + 1;
 		if (!id_is_kept(t) && t->flying == ID_UNKEPT) {
-			give_back(t);
+			id_returns(t, true);
 			return;
 		}
 		t->id = ID_UNKEEPING;
@@ -523,7 +524,7 @@ void id_close(struct thing *t)
 		return;
 	case ID_CLAIMING:
 		t->until = UINT64_MAX;   /* nothing has been given out: the ceiling stays */
-		give_back(t);
+		id_returns(t, true);
 		return;
 	case ID_NONE:
 		thing_later(t, 0);
