@@ -24,7 +24,7 @@ leads() { grep -q -e ^led -e ^has "$dir/$1"; }
 resign() { echo . >>"$dir/$1.in"; wait "${pid[$1]}"; }
 waits() { [ "$(on "$1" show "$2" --kind election --json 2>/dev/null | sed -n 's/.*"waiterCount": *\([0-9]*\).*/\1/p')" = 1 ]; }
 shows() { on "$1" show "$2" --kind election 2>/dev/null | grep -q "$3"; }
-master() { on 1 show "$1" --kind election --json 2>/dev/null | sed -n 's/.*"master": *"\(.*\)".*/\1/p'; }
+master() { on 1 show "$1" --kind election --json 2>/dev/null | sed -n 's/.*"master": *"\(.*\)".*/\1/p' | head -n 1; }
 
 # kill_node NODE: with all its clients
 kill_node() {

@@ -156,6 +156,7 @@ static void victim_begin(void)
 	caller_receive(&victim);
 	victim_find();
 	t.me = victim.client | LOCK_EXCLUSIVE;
+	READ_OR(&seg_slot(victim_space->base, victim.slot)->wants, WANTS_EXCLUSIVE);     /* what for is said first */
 	seg_bit_set(victim_space->base, SEG_WANT, victim.slot);
 	MUST(write(victim_space->bell_clients, "", 1) == 1);
 	world_turn(0);
