@@ -24,7 +24,7 @@
 #define FRESH      "fresh"
 #define DELAY_MS   30u
 #define BEFORE     "before"
-#define BUDGET_NS  (20000 * MS)          /* for each scene */
+#define BUDGET_NS  (10000 * MS)          /* for each scene */
 #define TIMEOUT_NS (3 * MS)
 #define COUNTS     3
 
