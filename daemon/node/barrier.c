@@ -8,7 +8,7 @@
 #include "../shm/barrier.h"
 #include "node.h"
 
-_Static_assert(ROUNDS_KEY_MAX <= CORE_KEY_MAX, "a key fits");
+_Static_assert(NAME_KEY_MAX <= CORE_KEY_MAX, "a key fits");
 
 void node_arrive(void *arg)
 {

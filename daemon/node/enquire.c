@@ -127,7 +127,7 @@ void *node_enquire(void *arg, const struct query_nodes_call *call, query_nodes_f
 		return NULL;
 	}
 	*e = (struct enquiry){ .next = n->enquiries, .node = n, .number = number, .done = done, .ctx = ctx };
-	e->key_len = (uint16_t)snprintf(e->key, sizeof e->key, "%s%c%s", call->space, kind_mark(kind), call->name);
+	e->key_len = name_key(call->space, kind, call->name, strlen(call->name), e->key);
 	loop_timer_init(&e->timer, no_answer, e);
 	n->enquiries = e;
 	loop_timer_set(n->loop, &e->timer, loop_now(n->loop) + ENQUIRY_SPAN);

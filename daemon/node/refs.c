@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The core's numbers of names, and which name each stands for. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,5 +87,5 @@ uint16_t ref_key(const struct node *n, uint32_t ref, char ret[CORE_KEY_MAX])
 	const struct space *s = ref_space(n, ref);
 	struct name_text t = name_text(s, ref_slot(n, ref));
 
-	return (uint16_t)snprintf(ret, CORE_KEY_MAX, "%s%c%.*s", s->name, kind_mark(name_kind(s, ref_slot(n, ref))), (int)t.n, t.p);
+	return name_key(s->name, name_kind(s, ref_slot(n, ref)), t.p, t.n, ret);
 }

@@ -207,8 +207,8 @@ static void show_waiters(const struct node *n, struct waitings *w, size_t first,
 static const char *master_of(const struct node *n, const struct space *s, uint32_t slot, const char *name)
 {
 	char key[CORE_KEY_MAX];
-	int len = snprintf(key, sizeof key, "%s%c%s", s->name, kind_mark(name_kind(s, slot)), name);
-	uint64_t session = core_master(n->core, key, (uint16_t)len);
+	uint16_t len = name_key(s->name, name_kind(s, slot), name, strlen(name), key);
+	uint64_t session = core_master(n->core, key, len);
 
 	return session ? node_peer_name(n, session) : NULL;
 }

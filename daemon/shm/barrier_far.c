@@ -17,7 +17,6 @@
 #include "barrier.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #define RETRY_SPAN (100 * NSEC_PER_MSEC)
 #define EXPECT_SPAN NSEC_PER_MSEC        /* some wake-ups of all who were told */
@@ -213,10 +212,10 @@ void barrier_reset_done(struct shm *shm, uint32_t barrier)
 static int number_find(struct object *o)
 {
 	struct name_text t = name_text(o->space, o->slot);
-	char key[ROUNDS_KEY_MAX + 1];
-	int len = snprintf(key, sizeof key, "%s%c%.*s", o->space->name, kind_mark(o->kind), (int)t.n, t.p);
+	char key[NAME_KEY_MAX];
+	uint16_t len = name_key(o->space->name, o->kind, t.p, t.n, key);
 
-	return rounds_find(shm_of(o), key, (uint32_t)len, &barrier_of(o)->far);
+	return rounds_find(shm_of(o), key, len, &barrier_of(o)->far);
 }
 
 static int number_take(struct object *o)

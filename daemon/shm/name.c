@@ -23,6 +23,16 @@ struct name_text name_text(const struct space *s, uint32_t slot)
 	return (struct name_text){ n->text, len <= LEDGER_NAME_SHORT ? len : 0 };
 }
 
+uint16_t name_key(const char *space, enum kind kind, const char *text, size_t len, char ret[NAME_KEY_MAX])
+{
+	size_t n = strlen(space);
+
+	memcpy(ret, space, n);
+	ret[n] = kind_mark(kind);
+	memcpy(ret + n + 1, text, len);
+	return (uint16_t)(n + 1 + len);
+}
+
 /* FNV-1a from a secret start, and mixed at each byte, which hash.h's is not: a client that picks names cannot aim at one chain. */
 static uint32_t name_hash(const struct space *s, enum kind kind, const char *text, size_t len)
 {

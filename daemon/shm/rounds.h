@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../include/proto/attach.h"
+#include "../../include/proto/name.h"
 #include "../loop/loop.h"
 #include "table.h"
 
@@ -27,7 +27,6 @@ struct object;
 
 #define ROUNDS_MAX  (UINT32_C(1) << 17)
 #define PARTIES_MAX (UINT32_C(1) << 20)
-#define ROUNDS_KEY_MAX (ATTACH_SPACE_MAX + 1 + ATTACH_NAME_MAX)
 
 struct rounds_verdict {
 	uint64_t round, serial;
@@ -47,7 +46,7 @@ struct ledger_barrier {
 	uint32_t parties;                /* that it was opened with last */
 	uint64_t turn;                   /* state[turn & 1] is valid; 0: neither */
 	struct rounds_state state[2];
-	char key[ROUNDS_KEY_MAX];        /* space, kind_mark(), name */
+	char key[NAME_KEY_MAX];          /* space, kind_mark(), name */
 };
 
 struct ledger_party {

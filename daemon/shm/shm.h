@@ -382,6 +382,9 @@ struct name_grant {
 };
 
 struct name_text name_text(const struct space *s, uint32_t slot);
+
+/* By what the cluster knows it: space, kind_mark(), name; without a zero byte. The length. */
+uint16_t name_key(const char *space, enum kind kind, const char *text, size_t len, char ret[NAME_KEY_MAX]);
 uint32_t name_find(const struct space *s, enum kind kind, const char *text, size_t len);
 int name_make(struct space *s, enum kind kind, const char *text, size_t len, uint32_t *ret_slot);
 int note_make(struct space *s, uint32_t parent, uint32_t client, uint32_t *ret_slot);    /* its slot is zeroed */

@@ -12,6 +12,9 @@
 
 #include "attach.h"
 
+/* Space, a byte between, name: by what the cluster knows it. */
+#define NAME_KEY_MAX (ATTACH_SPACE_MAX + 1 + ATTACH_NAME_MAX)
+
 /* 1 to 64 of A-Z a-z 0-9 _ - */
 static inline bool space_name_valid(const char *s, size_t n)
 {

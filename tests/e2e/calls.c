@@ -204,6 +204,27 @@ static void names(void)
 	}
 }
 
+/* As long as can be, of both parts, and told apart by the last byte. */
+static void longest_names(void)
+{
+	struct timespec soon = in_ms(CLOCK_MONOTONIC, PATIENCE_MS);
+	char name[64 + 1 + 255 + 1] = { 0 };
+	dlock_t *a, *b;
+
+	memset(name, 's', 64);
+	name[64] = '/';
+	memset(name + 65, 'n', 255);
+	OK(dlock_open(&a, name, NULL));
+	name[319] = 'm';
+	OK(dlock_open(&b, name, NULL));
+	OK(dlock_clockwait(a, CLOCK_MONOTONIC, &soon));
+	OK(dlock_clockwait(b, CLOCK_MONOTONIC, &soon));
+	OK(dlock_post(a));
+	OK(dlock_post(b));
+	OK(dlock_close(a));
+	OK(dlock_close(b));
+}
+
 static void time_limits(void)
 {
 	dlock_t *l = open_lock("limits", 0), *k = open_lock("limits", PROCESS);
@@ -726,6 +747,7 @@ int main(void)
 	daemon_started(&node);
 	tell(one_lock, "a lock is taken, given back, and refused to whom it should be");
 	tell(names, "names of all kinds and lengths, and thousands of them");
+	tell(longest_names, "names as long as can be, which the last byte tells apart");
 	tell(time_limits, "limits on both clocks");
 	tell(owners, "holds of a thread, of the process, and recursive ones");
 	tell(deaths, "the end of a thread and of a process: free at once, and robust handles are told");
