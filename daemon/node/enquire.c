@@ -98,34 +98,27 @@ void act_account(struct node *n, const struct core_action *a)
 	answer(e, &res);
 }
 
-static bool is_granted(const char *kind, enum kind *ret)
+/* KINDS: none that is granted. */
+static enum kind granted_kind(const char *text)
 {
-	static const enum kind granted[] = { KIND_LOCK, KIND_SEM, KIND_ELECT, KIND_POOL };
+	enum kind k = 0;
 
-	for (unsigned i = 0; i < sizeof granted / sizeof *granted; i++)
-		if (!strcmp(kind, kind_text(granted[i]))) {
-			*ret = granted[i];
-			return true;
-		}
-	return false;
+	while (k < KINDS && !(kind_is_granted(k) && !strcmp(text, kind_text(k))))
+		k++;
+	return k;
 }
 
 void *node_enquire(void *arg, const struct query_nodes_call *call, query_nodes_fn done, void *ctx, int *ret_error)
 {
 	static uint64_t last;
 	struct node *n = arg;
+	enum kind kind = granted_kind(call->kind);
 	uint64_t number = ++last;
-	struct enquiry *e;
-	enum kind kind;
+	struct enquiry *e = n->cluster.on && kind != KINDS ? malloc(sizeof *e) : NULL;
 
-	*ret_error = !n->cluster.on ? -ENOTSUP : !is_granted(call->kind, &kind) ? -EINVAL : 0;
-	if (*ret_error)
+	*ret_error = e ? 0 : !n->cluster.on ? -ENOTSUP : kind == KINDS ? -EINVAL : -ENOMEM;
+	if (!e)
 		return NULL;
-	e = malloc(sizeof *e);
-	if (!e) {
-		*ret_error = -ENOMEM;
-		return NULL;
-	}
 	*e = (struct enquiry){ .next = n->enquiries, .node = n, .number = number, .done = done, .ctx = ctx };
 	e->key_len = name_key(call->space, kind, call->name, strlen(call->name), e->key);
 	loop_timer_init(&e->timer, no_answer, e);

@@ -52,22 +52,6 @@ const char *args_read(const struct varlink_call *call, struct arg *args, size_t 
 	return NULL;
 }
 
-bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char name[ATTACH_NAME_MAX + 1])
-{
-	const char *slash = strchr(full, '/'), *rest = slash ? slash + 1 : full;
-	size_t n = strlen(rest), n_space = slash ? (size_t)(slash - full) : 0;
-
-	if ((slash && !space_name_valid(full, n_space)) || !object_name_valid(rest, n))
-		return false;
-	if (slash)
-		memcpy(space, full, n_space);
-	space[n_space] = '\0';
-	if (!slash)
-		strcpy(space, "default");
-	memcpy(name, rest, n + 1);
-	return true;
-}
-
 /* ---- answers ---- */
 
 int answer(struct session *s, struct json_object *parameters)

@@ -25,9 +25,6 @@ struct arg {
 /* Fills in the values. NULL, or the key that is wrong: unknown, missing or of another type. */
 const char *args_read(const struct varlink_call *call, struct arg *args, size_t n);
 
-/* "space/name", or "name" in the space default. */
-bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char name[ATTACH_NAME_MAX + 1]);
-
 /* Parameters are taken over. Negative as methods_call(). */
 int answer(struct session *s, struct json_object *parameters);
 int answer_error(struct session *s, const char *error, const char *key, const char *text);

@@ -6,6 +6,7 @@
 
 #include "format.h"
 #include "methods_int.h"
+#include "proto/name.h"
 #include "query.h"
 
 static int64_t weight_of(uint32_t weight)
@@ -51,15 +52,8 @@ static int nodes_reply(struct session *s, const struct query_nodes_result *res)
 static void on_nodes(void *ctx, const struct query_nodes_result *res)
 {
 	struct session *s = ctx;
-	int r;
 
-	s->state = SESSION_READY;
-	s->asked = NULL;
-	r = res->error ? answer_error(s, DLOCK ".MasterUnreachable", NULL, NULL) : nodes_reply(s, res);
-	if (r < 0)
-		s->failed = r;
-	if (s->wake)
-		s->wake(s->wake_arg);
+	session_answered(s, res->error ? answer_error(s, DLOCK ".MasterUnreachable", NULL, NULL) : nodes_reply(s, res));
 }
 
 int method_show_nodes(struct session *s, const struct varlink_call *call)
@@ -78,17 +72,10 @@ int method_show_nodes(struct session *s, const struct varlink_call *call)
 	if (!may)
 		return r;
 	struct query_nodes_call c = { space, name, json_object_get_string(args[1].value) };
-	s->state = SESSION_ASKING;
-	s->asked = NULL;
-	s->drop = s->source->nodes_drop;
+	session_asks(s, s->source->nodes_drop);
 	void *asked = s->source->nodes(s->source->arg, &c, on_nodes, s, &r);
-	if (s->state != SESSION_ASKING)
-		return s->failed;
-	s->asked = asked;
-	if (asked)
-		return 0;
-	s->state = SESSION_READY;
+	r = session_asked(s, asked, r);
 	if (r == -ENOTSUP)
 		return answer_error(s, DLOCK ".NotInCluster", NULL, NULL);
-	return r == -EINVAL ? answer_invalid(s, "kind") : r ? r : -ENOMEM;
+	return r == -EINVAL ? answer_invalid(s, "kind") : r;
 }

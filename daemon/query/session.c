@@ -101,6 +101,34 @@ int session_step(struct session *s)
 	return r;
 }
 
+void session_asks(struct session *s, void (*drop)(void *arg, void *asked))
+{
+	s->state = SESSION_ASKING;
+	s->asked = NULL;
+	s->drop = drop;
+}
+
+int session_asked(struct session *s, void *asked, int error)
+{
+	if (s->state != SESSION_ASKING)          /* and answered by now */
+		return s->failed;
+	s->asked = asked;
+	if (asked)
+		return 0;
+	s->state = SESSION_READY;
+	return error ? error : -ENOMEM;
+}
+
+void session_answered(struct session *s, int r)
+{
+	s->state = SESSION_READY;
+	s->asked = NULL;
+	if (r < 0)
+		s->failed = r;
+	if (s->wake)
+		s->wake(s->wake_arg);
+}
+
 static bool is(const char *wanted, const char *given)
 {
 	return wanted[0] == '\0' || (given && strcmp(wanted, given) == 0);

@@ -73,6 +73,14 @@ int session_input(struct session *s, const void *data, size_t n);
  */
 int session_step(struct session *s);
 
+/*
+ * A call whose answer comes by a call-back: session_asks() before it is asked for, session_asked() right after, with what the source has returned.
+ * The call-back, which may come in between, puts the answer out and says session_answered().
+ */
+void session_asks(struct session *s, void (*drop)(void *arg, void *asked));
+int session_asked(struct session *s, void *asked, int error);    /* what the call is to return */
+void session_answered(struct session *s, int r);                 /* r: of putting it out */
+
 /* Is this caller to be told? */
 bool session_wants(const struct session *s, const struct query_event *event);
 

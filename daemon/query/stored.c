@@ -45,16 +45,11 @@ static void on_stored(void *ctx, const struct query_stored_result *res)
 	struct session *s = ctx;
 	int r;
 
-	s->state = SESSION_READY;
-	s->asked = NULL;
 	if (!res->error)
 		r = stored_reply(s, res);
 	else
 		r = answer_unavailable(s, res->error == -EBUSY ? "others list what lies in the store; try again" : res->why, res->error, false);
-	if (r < 0)
-		s->failed = r;
-	if (s->wake)
-		s->wake(s->wake_arg);
+	session_answered(s, r);
 }
 
 static const char *text_of(const struct arg *arg)
@@ -86,15 +81,8 @@ int method_list_stored(struct session *s, const struct varlink_call *call)
 		return answer_invalid(s, "kind");
 	snprintf(s->space, sizeof s->space, "%s", c.space);
 	snprintf(s->kind, sizeof s->kind, "%s", c.kind);
-	s->state = SESSION_ASKING;
-	s->asked = NULL;
-	s->drop = s->source->stored_drop;
+	session_asks(s, s->source->stored_drop);
 	asked = s->source->stored(s->source->arg, &c, on_stored, s, &r);
-	if (s->state != SESSION_ASKING)
-		return s->failed;
-	s->asked = asked;
-	if (asked)
-		return 0;
-	s->state = SESSION_READY;
-	return r == -EINVAL ? answer_invalid(s, "kind") : r ? r : -ENOMEM;
+	r = session_asked(s, asked, r);
+	return r == -EINVAL ? answer_invalid(s, "kind") : r;
 }

@@ -12,6 +12,7 @@
 #include "format.h"
 #include "methods_int.h"
 #include "proto/base64.h"
+#include "proto/name.h"
 #include "query.h"
 
 #define VALUE_MAX (64 * 1024)
@@ -89,15 +90,8 @@ static int value_put_answer(struct session *s, const struct query_value_result *
 static void on_value(void *ctx, const struct query_value_result *res)
 {
 	struct session *s = ctx;
-	int r;
 
-	s->state = SESSION_READY;
-	s->asked = NULL;
-	r = value_put_answer(s, res);
-	if (r < 0)
-		s->failed = r;
-	if (s->wake)
-		s->wake(s->wake_arg);
+	session_answered(s, value_put_answer(s, res));
 }
 
 static int value_begin(struct session *s, const struct query_value_call *call)
@@ -105,17 +99,10 @@ static int value_begin(struct session *s, const struct query_value_call *call)
 	void *asked;
 	int r = 0;
 
-	s->state = SESSION_ASKING;
-	s->asked = NULL;
-	s->drop = s->source->value_drop;
+	session_asks(s, s->source->value_drop);
 	s->put = call->op != QUERY_GET;
 	asked = s->source->value(s->source->arg, call, on_value, s, &r);
-	if (s->state != SESSION_ASKING)
-		return s->failed;
-	s->asked = asked;
-	if (!asked)
-		s->state = SESSION_READY;
-	return asked ? 0 : r ? r : -ENOMEM;
+	return session_asked(s, asked, r);
 }
 
 /* --- calls --- */

@@ -533,7 +533,7 @@ void client_gone(struct shm *shm, uint32_t index, const char *why)
 	if (c) {
 		client_areas_back(shm, c);
 		if (c->conn)
-			conn_lose(c->conn);
+			conn_end(c->conn);
 	}
 	shm->clients[index] = NULL;
 	client_free(shm, c);

@@ -53,11 +53,6 @@ void conn_bad(struct conn *c)
 	conn_end(c);
 }
 
-void conn_lose(struct conn *c)
-{
-	conn_end(c);
-}
-
 void conn_close_all(struct shm *shm)
 {
 	loop_accept_stop(shm->accept);

@@ -34,7 +34,6 @@ struct conn {
 	struct conn *kept_next, **kept_at;
 };
 
-void conn_end(struct conn *c);
 void conn_bad(struct conn *c);           /* what it sent is no request: frees it */
 
 /* false: it does not read, or is gone; the connection has been ended. */

@@ -615,7 +615,7 @@ void readers_each(struct space *s, uint32_t only, void (*fn)(struct space *s, ui
 
 int conn_listen(struct shm *shm, int listen_fd);
 void conn_close_all(struct shm *shm);
-void conn_lose(struct conn *c);          /* its client is gone */
+void conn_end(struct conn *c);
 void conn_kept(struct shm *shm, const struct space *s, uint32_t slot);   /* the name has a lease, or gets none now: who opened it is answered. 0: all */
 
 struct hatch_open;

@@ -54,6 +54,12 @@ static inline bool kind_is_object(enum kind k)
 	return is[k];
 }
 
+/* The node that masters the name grants it to others, as claims with weights; the rest lie in the store, or are rounds. */
+static inline bool kind_is_granted(enum kind k)
+{
+	return k == KIND_LOCK || k == KIND_SEM || k == KIND_ELECT || k == KIND_POOL;
+}
+
 /* Between space and name in the key by which the cluster knows it. Names have no control characters, and spaces no slash. */
 static inline char kind_mark(enum kind k)
 {

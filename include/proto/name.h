@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "attach.h"
 
@@ -59,6 +60,23 @@ static inline bool object_name_valid(const char *name, size_t n)
 		if (!len || s[i] < 0x20 || s[i] == 0x7f || (s[i] == 0xc2 && s[i + 1] < 0xa0))
 			return false;
 	}
+	return true;
+}
+
+/* "space/name", or "name" in the space default. false: it cannot be one. */
+static inline bool name_split(const char *full, char space[ATTACH_SPACE_MAX + 1], char name[ATTACH_NAME_MAX + 1])
+{
+	const char *slash = strchr(full, '/'), *rest = slash ? slash + 1 : full;
+	size_t n = strlen(rest), n_space = slash ? (size_t)(slash - full) : 0;
+
+	if ((slash && !space_name_valid(full, n_space)) || !object_name_valid(rest, n))
+		return false;
+	if (slash)
+		memcpy(space, full, n_space);
+	space[n_space] = '\0';
+	if (!slash)
+		strcpy(space, "default");
+	memcpy(name, rest, n + 1);
 	return true;
 }
 

@@ -41,25 +41,22 @@ int nodes_ask(const char *name, const char *kind, struct json_object **ret, bool
 	return r;
 }
 
-int nodes_find(const char *name, const char *kind, struct json_object **ret, const char **ret_kind)
+int nodes_find(const char *name, const char *kind, struct json_object **ret, const char **ret_kind, bool *ret_silent)
 {
-	static const enum kind granted[] = { KIND_LOCK, KIND_SEM, KIND_ELECT, KIND_POOL };
-	bool silent = false;
 	int r = 0;
 
 	*ret = NULL;
-	for (unsigned i = 0; i < sizeof(granted) / sizeof(granted[0]) && r == 0 && !*ret && !silent; i++) {
-		*ret_kind = kind_text(granted[i]);
-		if (kind && strcmp(kind, *ret_kind) != 0)
+	*ret_silent = false;
+	for (enum kind k = 0; k < KINDS && r == 0 && !*ret && !*ret_silent; k++) {
+		*ret_kind = kind_text(k);
+		if (!kind_is_granted(k) || (kind && strcmp(kind, *ret_kind) != 0))
 			continue;
-		r = nodes_ask(name, *ret_kind, ret, &silent);
+		r = nodes_ask(name, *ret_kind, ret, ret_silent);
 		if (r == 0 && *ret && !field_number(*ret, "nodeCount")) {
 			json_object_put(*ret);
 			*ret = NULL;
 		}
 	}
-	if (r == 0 && silent)
-		fprintf(stderr, "dlock: the node that grants this name does not answer: whether others have it open is not known\n");
 	return r;
 }
 

@@ -13,8 +13,8 @@ struct json_object;
  */
 int nodes_ask(const char *name, const char *kind, struct json_object **ret, bool *ret_silent);
 
-/* Of any kind that nodes grant, or this one, if any node has it open; *ret_kind is which. */
-int nodes_find(const char *name, const char *kind, struct json_object **ret, const char **ret_kind);
+/* Likewise, of any kind that nodes grant, or this one: *ret NULL also if no node has it open. *ret_kind is which. */
+int nodes_find(const char *name, const char *kind, struct json_object **ret, const char **ret_kind, bool *ret_silent);
 
 void nodes_print(struct json_object *nodes);
 

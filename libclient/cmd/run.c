@@ -219,9 +219,9 @@ static int say(const struct run *run, const char *why, int code)
 
 static bool name_right(const char *name)
 {
-	const char *slash = strchr(name, '/'), *rest = slash ? slash + 1 : name;
+	char space[ATTACH_SPACE_MAX + 1], rest[ATTACH_NAME_MAX + 1];
 
-	return (!slash || space_name_valid(name, (size_t)(slash - name))) && object_name_valid(rest, strlen(rest));
+	return name_split(name, space, rest);
 }
 
 static int failed(const struct run *run, int error)

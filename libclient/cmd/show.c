@@ -10,6 +10,7 @@
 #include "cmd.h"
 #include "nodes.h"
 #include "party.h"
+#include "proto/name.h"
 #include "stored.h"
 #include "table.h"
 
@@ -95,72 +96,70 @@ static void show_stored(struct json_object *stored)
 }
 
 /* No process of this node has it open, but others' have. */
-static void show_elsewhere(const char *name, const char *kind, struct json_object *nodes)
+static void show_elsewhere(struct json_object *name)
 {
-	char *shown = clean(name);
+	struct json_object *nodes = field(name, "cluster");
+	char *shown = clean(field_text(name, "name"));
 
-	printf("%s%s%s%s: %s; open in no process of this node; granted by %s\n\n", colour_on(COLOUR_BOLD), strchr(name, '/') ? "" : "default/", shown, colour_off(COLOUR_BOLD), kind,
-	       field_text(nodes, "master"));
+	printf("%s%s/%s%s: %s; open in no process of this node; granted by %s\n\n", colour_on(COLOUR_BOLD), field_text(name, "space"), shown,
+	       colour_off(COLOUR_BOLD), field_text(name, "kind"), field_text(nodes, "master"));
 	free(shown);
 	nodes_print(nodes);
 }
 
-static void print_elsewhere(const char *name, const char *kind, struct json_object *nodes)
+/* As ShowName shows it, as far as there is anything to show. Takes nodes over; NULL: the name cannot be one. */
+static struct json_object *elsewhere(const char *full, const char *kind, struct json_object *nodes)
 {
-	const char *slash = strchr(name, '/');
-	struct json_object *o = json_object_new_object();
+	char space[ATTACH_SPACE_MAX + 1], name[ATTACH_NAME_MAX + 1];
+	struct json_object *o;
 
-	json_object_object_add(o, "space", slash ? json_object_new_string_len(name, (int)(slash - name)) : json_object_new_string("default"));
-	json_object_object_add(o, "name", json_object_new_string(slash ? slash + 1 : name));
+	if (!name_split(full, space, name)) {
+		json_object_put(nodes);
+		return NULL;
+	}
+	o = json_object_new_object();
+	json_object_object_add(o, "space", json_object_new_string(space));
+	json_object_object_add(o, "name", json_object_new_string(name));
 	json_object_object_add(o, "kind", json_object_new_string(kind));
 	json_object_object_add(o, "opens", json_object_new_int(0));
-	json_object_object_add(o, "cluster", json_object_get(nodes));
-	print_json(o);
-	json_object_put(o);
+	json_object_object_add(o, "cluster", nodes);
+	return o;
 }
 
-static int elsewhere(const struct options *o, const char *kind, bool *ret_found)
+static int show_nowhere(const char *name, bool silent)
 {
-	struct json_object *nodes;
-	const char *found;
-	int r = nodes_find(o->operand, kind, &nodes, &found);
+	char *shown = clean(name);
 
-	*ret_found = r == 0 && nodes;
-	if (r != 0 || !nodes)
-		return r;
-	if (o->json)
-		print_elsewhere(o->operand, found, nodes);
-	else
-		show_elsewhere(o->operand, found, nodes);
-	json_object_put(nodes);
-	return print_done();
+	fprintf(stderr, silent ? "dlock: the node that grants '%s' does not answer: whether others have it open is not known\n" :
+		"dlock: nobody has a name '%s' open, and nothing that is called so lies in the store\n", shown);
+	free(shown);
+	return EX_NOINPUT;
 }
 
-/* Nobody here has it open. */
+/* Nobody here has it open: it may lie in the store, or be open on other nodes. */
 static int show_left(const struct options *o, const char *kind)
 {
-	struct json_object *stored;
-	bool found;
-	int r = stored_find(o->operand, kind, &stored);
+	struct json_object *left, *nodes = NULL;
+	const char *found;
+	bool silent;
+	int r = stored_find(o->operand, kind, &left);
+	void (*print)(struct json_object *left) = show_stored;
 
+	if (r == 0 && !left) {
+		r = nodes_find(o->operand, kind, &nodes, &found, &silent);
+		if (r == 0 && nodes)
+			left = elsewhere(o->operand, found, nodes);
+		if (r == 0 && !left)
+			return show_nowhere(o->operand, silent);
+		print = show_elsewhere;
+	}
 	if (r != 0)
 		return r;
-	if (!stored) {
-		char *shown;
-
-		r = elsewhere(o, kind, &found);
-		if (r != 0 || found)
-			return r;
-		shown = clean(o->operand);
-		fprintf(stderr, "dlock: nobody has a name '%s' open, and nothing that is called so lies in the store\n", shown);
-		free(shown);
-		return EX_NOINPUT;
-	}
 	if (o->json)
-		print_json(stored);
+		print_json(left);
 	else
-		show_stored(stored);
-	json_object_put(stored);
+		print(left);
+	json_object_put(left);
 	return print_done();
 }
 

@@ -814,6 +814,16 @@ static void values_may_come_late(void **state)
 	fake_answer(&t.fake);
 }
 
+/* It waits for its answer when the caller goes. */
+static void asks_and_goes(struct talk *t, const char *message)
+{
+	call(t, message);
+	assert_int_equal(t->n, 0);
+	assert_int_equal(t->s.state, SESSION_ASKING);
+	talk_end(t);
+	assert_int_equal(t->fake.dropped, 1);
+}
+
 #define STORED(kind, more) "{\"method\":\"io.dlock.ListStored\",\"parameters\":{\"space\":\"default\",\"kind\":\"" kind "\"" more "}}"
 
 static struct json_object *stored_at(struct talk *t, unsigned answer, size_t i)
@@ -862,11 +872,7 @@ static void what_is_stored_may_be_refused(void **state)
 	assert_error(&t, "io.dlock.StoreUnavailable", "reason", "nobody there");
 	call(&t, "{\"method\":\"io.dlock.ListStored\",\"parameters\":{\"space\":\"private\",\"kind\":\"latch\"}}");
 	assert_error(&t, "io.dlock.PermissionDenied", "space", "private");
-	call(&t, STORED("latch", ",\"name\":\"slow\""));
-	assert_int_equal(t.n, 0);
-	assert_int_equal(t.s.state, SESSION_ASKING);
-	talk_end(&t);
-	assert_int_equal(t.fake.dropped, 1);
+	asks_and_goes(&t, STORED("latch", ",\"name\":\"slow\""));
 	assert_null(t.fake.stored_done);
 }
 
@@ -919,11 +925,7 @@ static void nodes_of_a_name_may_not_be_told(void **state)
 	assert_error(&t, "io.dlock.PermissionDenied", "space", "private");
 	call(&t, NODES("lock", "unknown/elsewhere"));
 	assert_error(&t, "io.dlock.NoSuchSpace", "space", "unknown");
-	call(&t, NODES("lock", "slow"));
-	assert_int_equal(t.n, 0);
-	assert_int_equal(t.s.state, SESSION_ASKING);
-	talk_end(&t);
-	assert_int_equal(t.fake.dropped, 1);
+	asks_and_goes(&t, NODES("lock", "slow"));
 	assert_null(t.fake.nodes_done);
 }
 
