@@ -60,7 +60,7 @@ enum sem_core {
 
 /*
  * Who wants more than there is, as far as this node knows: it is told of a resize only while it has a claim. So where it has none, one permit is
- * tried for, and with what comes of that it knows.
+ * tried for, and when that is answered it knows: another limit is told before.
  */
 enum sem_hears {
 	SEM_HEARS_NOTHING,

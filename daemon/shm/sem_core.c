@@ -161,13 +161,6 @@ bool sem_lease(const struct space *s, uint32_t slot, struct sem_lease *ret)
 	return true;
 }
 
-/* A claim has been answered: if there was another limit, it has been told before. */
-static void heard(struct sem *m)
-{
-	if (m->hears == SEM_HEARS_SOON)
-		m->hears = SEM_HEARD;
-}
-
 void sem_granted(struct space *s, uint32_t slot, uint16_t delay)
 {
 	struct sem *m = sem_at(s, slot);
@@ -184,7 +177,8 @@ void sem_granted(struct space *s, uint32_t slot, uint16_t delay)
 		name_at(s, slot)->raised = 0;
 	m->keep = SEM_KEEP_ALL;
 	m->fresh = true;
-	heard(m);
+	if (m->hears == SEM_HEARS_SOON)
+		m->hears = SEM_HEARD;
 	sem_noted(m);
 	shm_tell(s->shm, "grant", s, slot, 0, l.first, NULL);
 	if (m->o.unused)
@@ -238,6 +232,7 @@ void sem_refused(struct space *s, uint32_t slot, int error)
 	struct sem *m = sem_at(s, slot);
 	struct sem_client *c = m ? m->first : NULL;
 	uint64_t want = c ? __atomic_load_n(&sem_words(c)->want, __ATOMIC_ACQUIRE) : 0;
+	bool hears = m && m->hears == SEM_HEARS_SOON;    /* and not what the first in line wants was asked for */
 
 	if (!m)
 		return;
@@ -245,8 +240,8 @@ void sem_refused(struct space *s, uint32_t slot, int error)
 	if (!m->weight)
 		m->core = SEM_CORE_NONE;
 	m->resize_said = false;
-	if (error != -EBUSY && m->hears == SEM_HEARS_SOON)
-		m->hears = SEM_HEARS_NOTHING;
+	if (hears)
+		m->hears = error == -EBUSY ? SEM_HEARD : SEM_HEARS_NOTHING;
 	sem_noted(m);
 	if (m->o.unused) {
 		if (m->core == SEM_CORE_NONE)
@@ -255,9 +250,7 @@ void sem_refused(struct space *s, uint32_t slot, int error)
 	}
 	if (error == -EINVAL)
 		refuse_all(m, EINVAL);           /* another node has it open with another number */
-	else if (error == -EBUSY && m->hears == SEM_HEARS_SOON)
-		heard(m);
-	else if (error == -EBUSY && (want & SEM_TRIES))
+	else if (error == -EBUSY && !hears && (want & SEM_TRIES))
 		sem_answer(c, (uint32_t)(want >> 32), EAGAIN);
 	else if (error == -ESHUTDOWN)
 		m->leaving = true;
