@@ -83,14 +83,19 @@ def good():
 
 
 TAKEN = [("x", 5), ("x", 6)]
+
+
+def into(cases):                                       # a decorator: the function is one of these, by its title
+    def titled(title):
+        def add(fn):
+            cases.append((title, fn))
+            return fn
+        return add
+    return titled
+
+
 BAD = []
-
-
-def bad(title):
-    def add(fn):
-        BAD.append((title, fn))
-        return fn
-    return add
+bad = into(BAD)
 
 
 def find(h, **what):
@@ -261,14 +266,8 @@ def fault(begin, end, host):
             {"t": end, "who": "nemesis", "op": "mend", "ev": "return", "what": "freeze 9", "hosts": [host]}]
 
 
-EXPLAINED = []
-
-
-def explained(title):                                  # wrong without this fault, and right with it
-    def add(fn):
-        EXPLAINED.append((title, fn))
-        return fn
-    return add
+EXPLAINED = []                                         # wrong without this fault, and right with it
+explained = into(EXPLAINED)
 
 
 @explained("a value that is lost with a host")
@@ -304,14 +303,8 @@ def lost_at(h, t, good_at=None):
           *op("z", 1, "y", "post", t + 50, "ESTALE")]
 
 
-EXCUSED = []
-
-
-def excused(title):                                    # wrong without what the canary says, and right with it
-    def add(fn):
-        EXCUSED.append((title, fn))
-        return fn
-    return add
+EXCUSED = []                                           # wrong without what the canary says, and right with it
+excused = into(EXCUSED)
 
 
 @excused("a lock lost while its daemon had no processor")
@@ -403,6 +396,14 @@ def _(h):
     h += [starved(SEC, 2 * SEC, [1])]
 
 
+def has_cause(title, without, wrong):                  # what is wrong without it, and with it: something, and nothing
+    good = bool(without) and not wrong
+    print("ok" if good else "not ok", title)
+    for text in wrong or without[:1] or ["nothing is wrong without it either"]:
+        print("#", text[:150])
+    return good
+
+
 def main():
     tests = 1
     wrong = check.History(good()).judge(TAKEN, ["wait ok", "nemesis cut", "x held"])
@@ -429,21 +430,14 @@ def main():
         h = copy.deepcopy(good())
         fn(h)
         without = check.History([e for e in h if e["who"] != "canary"]).judge(TAKEN, [])
-        wrong = check.History(h).judge(TAKEN, [])
         tests += 1
-        print(f"{'ok' if without and not wrong else 'not ok'} {tests} - has a cause: {title}")
-        for text in wrong or without[:1] or ["nothing is wrong without it either"]:
-            print("#", text[:150])
-        failed |= bool(wrong) or not without
+        failed |= not has_cause(f"{tests} - has a cause: {title}", without, check.History(h).judge(TAKEN, []))
     for title, fn in EXPLAINED:
         h = copy.deepcopy(good())
         why = fn(h)
-        without, wrong = check.History(copy.deepcopy(h)).judge(TAKEN, []), check.History(h + why).judge(TAKEN, [])
+        without = check.History(copy.deepcopy(h)).judge(TAKEN, [])
         tests += 1
-        print(f"{'ok' if without and not wrong else 'not ok'} {tests} - explained: {title}")
-        for text in wrong or without[:1] or ["nothing is wrong without it either"]:
-            print("#", text[:150])
-        failed |= bool(wrong) or not without
+        failed |= not has_cause(f"{tests} - explained: {title}", without, check.History(h + why).judge(TAKEN, []))
     print(f"1..{tests}")
     return 1 if failed else 0
 

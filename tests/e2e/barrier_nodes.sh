@@ -19,10 +19,7 @@ said_all() { (cd "$dir" && cat "$@" | tr '\n' ' '); }
 all_there() { there "$1" 3; }
 passed() { echo "$*" | tr ' ' '\n' | sort | tr '\n' ' '; }
 
-for i in 1 2 3; do configure $i n$i ${ttl}s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
+three_nodes ${ttl}s
 ok $? "three nodes find one another"
 
 jobs=

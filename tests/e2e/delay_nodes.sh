@@ -47,10 +47,7 @@ took() {
 	took=$((($(stat -c %.6Y "$dir/$2" | tr -d .) - $3) / 1000))
 }
 
-for i in 1 2 3; do configure $i n$i ${ttl}s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
+three_nodes ${ttl}s
 ok $? "three nodes find one another"
 
 # --- a process ---

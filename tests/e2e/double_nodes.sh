@@ -103,10 +103,7 @@ node_is_lost() {
 	[ "$(what_became 1 3)" = "EPIPE EPIPE " ] && { [ "$own" = "EPIPE " ] || [ "$own" = "ESTALE " ]; }
 }
 
-for i in 1 2 3; do configure $i n$i ${ttl}s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
+three_nodes ${ttl}s
 ok $? "three nodes find one another"
 steady cycles
 ok $? "twelve parties on three nodes enter and leave twenty times, one serial party each time"

@@ -65,10 +65,7 @@ passes() {
 # For ok() to tell, where something fails.
 seen() { (cd "$dir" && for f in "${!pid[@]}" watch? err; do echo "$f: $(tail -n 3 "$f" | tr "\n" ";")"; done); }
 
-for i in 1 2 3; do configure $i n$i ${ttl}s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
+three_nodes ${ttl}s
 ok $? "three nodes find one another"
 for i in 1 2 3; do
 	DLOCK_RUN_DIR=$dir/$i/run "$elector" watch led >"$dir/watch$i" 2>>"$dir/err" &

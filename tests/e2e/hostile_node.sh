@@ -12,10 +12,7 @@ session() { on "$1" status --json | grep -o '"session": *"[0-9a-f]*"' | grep -o 
 rss() { awk '/VmRSS/ {print int($2 / 1024)}' "/proc/${daemon[$1]}/status"; }
 forge() { python3 -B "$srctree/tests/e2e/forge.py" "http://$host:$((base + 10))" /dlock/test/ "$@"; }
 
-for i in 1 2 3; do configure $i n$i 6s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 there 1 3 && until_true 100 there 2 3 && until_true 100 there 3 3
+three_nodes 6s
 ok $? "three nodes are a cluster"
 
 # It keeps its session as a node does.

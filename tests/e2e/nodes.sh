@@ -59,6 +59,15 @@ start() {
 	daemon[$1]=$!
 }
 
+# three_nodes TTL [SECONDS]: nodes 1 to 3 on an etcd; whether all of them are there in time.
+three_nodes() {
+	local i
+	for i in 1 2 3; do configure $i n$i "$1"; done
+	etcd_start
+	for i in 1 2 3; do start $i; done
+	for i in 1 2 3; do until_true "${2:-100}" there $i 3 || return 1; done
+}
+
 etcd_start() {
 	local url=http://$host
 

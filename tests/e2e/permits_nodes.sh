@@ -10,10 +10,7 @@ tests=$O/tests/e2e
 declare -A pid
 
 # However busy the machine is: nobody loses his lease in here.
-for i in 1 2 3; do configure $i n$i 20s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 60 there 1 3 && until_true 60 there 2 3 && until_true 60 there 3 3
+three_nodes 20s 60
 ok $? 'three nodes find one another'
 
 # --- priorities ---

@@ -9,13 +9,9 @@ examples=$srctree/docs/examples programs=${O:?}/docs/examples
 # use NODE COMMAND...: a program of the library, as a client of that node
 use() { DLOCK_RUN_DIR=$dir/$1/run timeout --foreground 200 "${@:2}"; }
 
-all_there() { there "$1" 3; }
 lines() { [ "$(wc -l <"$1")" = "$2" ]; }
 
-for i in 1 2 3; do configure $i n$i 15s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
+three_nodes 15s
 ok $? "three nodes find one another"
 
 # --- A job that runs on one host ---

@@ -22,10 +22,7 @@ work() {
 	done
 }
 
-for i in 1 2 3; do configure $i n$i 12s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 there 1 3 && until_true 100 there 2 3 && until_true 100 there 3 3
+three_nodes 12s
 ok $? "three nodes are a cluster"
 
 # --- while nothing else happens ---

@@ -23,10 +23,7 @@ ended() {
 	until_true "$2" eval "! kill -0 $1 2>/dev/null" && { wait "$1"; r=$?; [ $r = 0 ] || echo "# it says $r"; return $r; }
 }
 
-for i in 1 2 3; do configure $i n$i ${ttl}s; done
-etcd_start
-for i in 1 2 3; do start $i; done
-until_true 100 all_there 1 && until_true 100 all_there 2 && until_true 100 all_there 3
+three_nodes ${ttl}s
 ok $? "three nodes find one another"
 
 # --- values ---

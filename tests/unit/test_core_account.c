@@ -104,9 +104,9 @@ static void of_permits(void **state)
 	crig_run(&r, 10 * MSEC);
 	assert_int_equal(enquire(&r, 2, key), 0);
 	told(&r, 2, 5, 5, 3, 3);
-	for (unsigned i = 0; i < 2; i++)
-		party(&r, 2, i, r.node[2].party[i].session == r.node[0].session ? 0 : 1, i ^ (r.node[2].party[0].session == r.node[0].session) ? 2 : 3,
-		      i ^ (r.node[2].party[0].session == r.node[0].session) ? 4 : 0);
+	unsigned first = r.node[2].party[0].session == r.node[0].session ? 0 : 1;        /* those who have some, in whatever order */
+	party(&r, 2, first, 0, 2, 4);
+	party(&r, 2, 1 - first, 1, 3, 0);
 	party(&r, 2, 2, 2, 0, 1);
 	crig_done(&r);
 }
@@ -127,6 +127,14 @@ static void of_many(void **state)
 	crig_done(&r);
 }
 
+/* Node 3 masters it, and node 0 has it. */
+static void begin(struct crig *r, char key[16])
+{
+	crig_init(r, 4);
+	crig_key(r, 3, 0, key);
+	claim(r, 0, key, 0, 0);
+}
+
 /* Who masters it after node 3. */
 static unsigned follows(struct crig *r, const char *key)
 {
@@ -144,9 +152,7 @@ static void nobody_knows(void **state)
 	struct crig r;
 
 	(void)state;
-	crig_init(&r, 4);
-	crig_key(&r, 3, 0, key);
-	claim(&r, 0, key, 0, 0);
+	begin(&r, key);
 	r.lose[MSG_ENQUIRE] = 1u << 3;
 	assert_int_equal(enquire(&r, 1, key), 0);
 	crig_run(&r, 10 * MSEC);
@@ -173,9 +179,7 @@ static void while_it_opens(void **state)
 	struct crig r;
 
 	(void)state;
-	crig_init(&r, 4);
-	crig_key(&r, 3, 0, key);
-	claim(&r, 0, key, 0, 0);
+	begin(&r, key);
 	r.hold[MSG_SYNC] = 0xf;
 	crig_kill(&r, 3);
 	unsigned next = follows(&r, key);
